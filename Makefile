@@ -1,0 +1,57 @@
+# Plandesk. `make setup`, then `make run`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+# Tests that take seconds each: whole installations, browsers, waiting for clocks.
+QUICK := -m "not slow"
+
+.PHONY: setup run test check lint migrations lock chromium clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or later is needed; this is " + sys.version.split()[0] + ". Name another with make PYTHON=...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "A virtual environment could not be made: install Debian's package python3-venv." >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+run: setup
+	@exec $(BIN)/python manage.py up --demo
+
+test: setup chromium migrations
+	$(PYTEST) -n 2 --dist worksteal
+
+check: setup lint
+	$(PYTEST) -n 2 --dist worksteal $(QUICK)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYTHONPATH=. $(BIN)/lint-imports
+
+migrations: setup
+	@PLANDESK_OFFLINE=1 $(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+
+# Writes requirements.lock anew, for every Python from 3.11 on; add `LOCK=--upgrade` for newer versions.
+lock: setup
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--all-extras --quiet $(LOCK) pyproject.toml -o requirements.lock
+
+chromium:
+	@if [ ! -x /usr/bin/chromium ]; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing Debian's chromium for the browser tests."; \
+			export DEBIAN_FRONTEND=noninteractive; \
+			apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
+		else \
+			echo "The browser tests need /usr/bin/chromium, which is missing: install Debian's package chromium." >&2; \
+			test "$$CI" != true; \
+		fi; \
+	fi
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
