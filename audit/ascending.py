@@ -1,0 +1,78 @@
+"""Reading on, oldest first, by an event's place in the tree: nothing lost and nothing twice while writers are slow.
+
+An event's time says when it was written, not when its transaction committed: a reader who asks for what is later than
+its last event loses for ever what a slow transaction commits afterwards. Places are given behind the commit, by one
+at a time, without gaps: whatever comes later has a higher place. So a cursor is a place, and the next page is what
+matches from there on.
+
+The first reading of a filter would walk the whole log by place to find a few events. It goes by time instead, through
+the filter's own index, over the events that had a place when it began; then on by place.
+"""
+# ruff: noqa: S608 - statements are put together from constants; every value is a parameter.
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from audit.cursors import ByIndex
+from audit.filters import FilterError, Search, build_conditions, build_words
+from audit.proofs import ask_django, read_size
+
+Row: TypeAlias = tuple[Any, ...]
+
+WIDEST_STEP: Final = 8192
+RESTORED: Final = (
+    "The database was restored or replaced since the cursor was given. Search again without it; from= says since when,"
+    " and ids tell what you have."
+)
+
+
+def read_place(size: int) -> ByIndex:
+    """The cursor behind the first `size` places."""
+    rows = ask_django("SELECT event_id FROM audit_sequence WHERE index = %s", [size - 1])
+    return ByIndex(size, rows[0][0] if rows else None)
+
+
+def check_place(cursor: ByIndex) -> None:
+    """Refuses a cursor whose last event has another place now (FilterError): something would be lost in silence."""
+    if cursor.index and read_place(cursor.index) != cursor:
+        raise FilterError(RESTORED)
+
+
+def follow(search: Search, cursor: ByIndex, columns: str) -> tuple[Sequence[Row], ByIndex]:
+    """The events that match from the cursor's place on, `search.limit` at most, and the cursor behind them."""
+    check_place(cursor)
+    size, start, step = read_size(), cursor.index, search.limit + 1
+    found: list[tuple[int, Row]] = []
+    while start < size and len(found) <= search.limit:
+        stop = min(start + step, size)
+        found += _find_between(search, start, stop, columns)
+        start, step = stop, min(step * 2, WIDEST_STEP)
+    rows = [row for _, row in found[: search.limit]]
+    if len(found) <= search.limit:
+        return rows, read_place(size)
+    return rows, ByIndex(found[search.limit - 1][0] + 1, rows[-1][0])
+
+
+def _find_between(search: Search, start: int, stop: int, columns: str) -> list[tuple[int, Row]]:
+    """What matches at the places from `start` to before `stop`, in their order, each with its place.
+
+    Places first, then the events by both parts of their key: neighbours lie on the same pages, a join visits each.
+    """
+    places = ask_django(
+        "SELECT index, at, event_id FROM audit_sequence WHERE index >= %s AND index < %s", [start, stop]
+    )
+    conditions, parameters = build_conditions(search.filters)
+    if search.filters.kinds:
+        conditions.append("e.kind = ANY(%s)")
+        parameters.append([kind.value for kind in search.filters.kinds])
+    source = "audit_event e"
+    if search.filters.words:
+        source += " LEFT JOIN audit_payload p ON p.event_id = e.id"
+        words, patterns = build_words(search.filters.words)
+        conditions.append(words)
+        parameters += patterns
+    conditions += ["e.at = ANY(%s)", "e.id = ANY(%s)"]
+    parameters += [[at for _, at, _ in places], [event_id for _, _, event_id in places]]
+    rows = ask_django(f"SELECT {columns} FROM {source} WHERE {' AND '.join(conditions)}", parameters)
+    place_of = {event_id: index for index, _, event_id in places}
+    return sorted(((place_of[row[0]], row) for row in rows), key=lambda found: found[0])

@@ -1,0 +1,24 @@
+"""Connections of their own, for what must not share the request's: long reads, locks that belong to a session."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from django.db import connection
+
+_DJANGO_S_OWN = {"cursor_factory", "context", "prepare_threshold"}
+
+
+def open_connection(purpose: str = "log") -> psycopg.Connection[Any]:
+    """A new connection to the application's database, as its role, in autocommit; the server knows its purpose."""
+    wanted = {name: value for name, value in connection.get_connection_params().items() if name not in _DJANGO_S_OWN}
+    return psycopg.connect(**wanted, autocommit=True, application_name=f"plandesk {purpose}")
+
+
+@contextmanager
+def one_snapshot(purpose: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection whose every statement sees the same moment, and changes nothing."""
+    with open_connection(purpose) as opened, opened.transaction():
+        opened.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        yield opened

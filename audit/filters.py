@@ -1,0 +1,189 @@
+"""What auditors may ask for, read strictly: an unknown filter or value is refused with a sentence, never ignored."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from audit.canonical import format_at, parse_at
+from audit.kinds import Kind
+
+Order = Literal["desc", "asc"]
+
+MAX_LIMIT: Final = 500
+DEFAULT_LIMIT: Final = 100
+MAX_CHARACTERS: Final = 512
+MAX_WORDS: Final = 8
+ACTOR_TYPES: Final = ("agent", "person", "system", "target")
+
+
+class FilterError(ValueError):
+    """The search cannot be answered as it was asked; the message is a sentence for whoever asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which events are meant. Every filter given must hold; `kinds` are alternatives; `from_at <= at < to_at`."""
+
+    kinds: tuple[Kind, ...] = ()
+    agent: str | None = None
+    target: str | None = None
+    plan_id: str | None = None
+    operation: str | None = None
+    task_id: str | None = None
+    actor: str | None = None
+    from_at: datetime | None = None
+    to_at: datetime | None = None
+    words: tuple[str, ...] = ()
+
+    def as_data(self) -> dict[str, str | list[str]]:
+        """The filters that are set, by their names in the API: what an audit.read tells."""
+        data: dict[str, str | list[str]] = {}
+        if self.kinds:
+            data["kind"] = [kind.value for kind in self.kinds]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, str):
+                data[field.name] = value
+        if self.from_at is not None:
+            data["from"] = format_at(self.from_at)
+        if self.to_at is not None:
+            data["to"] = format_at(self.to_at)
+        if self.words:
+            data["q"] = " ".join(self.words)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A page that is asked for: of which events, in which order, how many (1 to 500), and from where on."""
+
+    filters: Filters = Filters()
+    order: Order = "desc"
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = None
+
+
+_NAMES: Final = ("agent", "target", "plan_id", "operation", "task_id", "actor")
+_KNOWN: Final = ("kind", *_NAMES, "from", "to", "q", "order", "cursor", "limit")
+
+
+def parse_search(query: Iterable[tuple[str, list[str]]], *, is_form: bool = False) -> Search:
+    """The search that a query string's parameters ask for (`request.GET.lists()`).
+
+    Refuses (FilterError): a parameter that does not exist, one given twice (`kind` may be), a value that cannot be
+    meant, dates in the wrong order. `is_form`: a blank value is a field left empty, and means nothing.
+    """
+    given = {name: [value for value in values if value.strip() or not is_form] for name, values in query}
+    one: dict[str, str] = {}
+    for name, values in given.items():
+        if name not in _KNOWN:
+            raise FilterError(f"There is no filter {name[:64]!r}. There are: {', '.join(_KNOWN)}.")
+        if name != "kind" and len(values) > 1:
+            raise FilterError(f"The filter {name} was given {len(values)} times; it takes one value.")
+        if values:
+            one[name] = values[0]
+    filters = Filters(
+        kinds=_parse_kinds(given.get("kind", [])),
+        from_at=_parse_time("from", one),
+        to_at=_parse_time("to", one),
+        words=_parse_words(one),
+        **{name: _parse_name(name, one[name]) for name in _NAMES if name in one},
+    )
+    if filters.from_at is not None and filters.to_at is not None and filters.from_at >= filters.to_at:
+        raise FilterError("The dates are reversed: from must be before to.")
+    return Search(filters=filters, order=_parse_order(one), limit=_parse_limit(one), cursor=one.get("cursor"))
+
+
+def _parse_kinds(values: list[str]) -> tuple[Kind, ...]:
+    kinds: set[Kind] = set()
+    for value in values:
+        try:
+            kinds.add(Kind(value))
+        except ValueError as error:
+            raise FilterError(f"There is no kind of event {value[:64]!r}.") from error
+    return tuple(sorted(kinds))
+
+
+def _parse_name(name: str, value: str) -> str:
+    # U+FFFD is what bytes that are no UTF-8 were read as.
+    if not value or len(value) > MAX_CHARACTERS or not value.isprintable() or "\ufffd" in value:
+        raise FilterError(f"The filter {name} takes 1 to {MAX_CHARACTERS} printable characters.")
+    return value
+
+
+def _parse_time(name: str, one: dict[str, str]) -> datetime | None:
+    if name not in one:
+        return None
+    try:
+        return parse_at(one[name])
+    except ValueError as error:
+        hint = " (a + in an address is written %2B)" if " " in one[name] else ""
+        raise FilterError(f"The filter {name} cannot be read{hint}. {error}") from error
+
+
+def _parse_words(one: dict[str, str]) -> tuple[str, ...]:
+    if "q" not in one:
+        return ()
+    words = tuple(_parse_name("q", one["q"]).split())
+    if not 1 <= len(words) <= MAX_WORDS:
+        raise FilterError(f"The filter q takes 1 to {MAX_WORDS} words.")
+    return words
+
+
+def _parse_order(one: dict[str, str]) -> Order:
+    match one.get("order", "desc"):
+        case "desc":
+            return "desc"
+        case "asc":
+            return "asc"
+    raise FilterError("The order is desc (newest first) or asc.")
+
+
+def _parse_limit(one: dict[str, str]) -> int:
+    text = one.get("limit", str(DEFAULT_LIMIT))
+    # isdigit() alone admits other scripts' digits, and int() accepts signs, spaces and underscores.
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LIMIT)) and 1 <= int(text) <= MAX_LIMIT):
+        raise FilterError(f"The limit is a whole number from 1 to {MAX_LIMIT}.")
+    return int(text)
+
+
+def build_conditions(filters: Filters) -> tuple[list[str], list[Any]]:
+    """The WHERE conditions on audit_event `e`, without kinds and words, and their parameters."""
+    conditions: list[str] = []
+    parameters: list[Any] = []
+    for column in ("agent", "target", "plan_id", "operation", "task_id"):
+        value = getattr(filters, column)
+        if value is not None:
+            conditions.append(f"e.{column} = %s")
+            parameters.append(value)
+    if filters.actor is not None:
+        actor_type, colon, actor_id = filters.actor.partition(":")
+        if colon and actor_type in ACTOR_TYPES:
+            conditions.append("e.actor_type = %s AND e.actor_id = %s")
+            parameters += [actor_type, actor_id]
+        else:
+            conditions.append("e.actor_id = %s")
+            parameters.append(filters.actor)
+    if filters.from_at is not None:
+        conditions.append("e.at >= %s")
+        parameters.append(filters.from_at)
+    if filters.to_at is not None:
+        conditions.append("e.at < %s")
+        parameters.append(filters.to_at)
+    return conditions, parameters
+
+
+def build_words(words: tuple[str, ...]) -> tuple[str, list[Any]]:
+    """The condition that every word is somewhere in an event `e` or its payload `p`, whatever the case of letters."""
+    text = (
+        "concat_ws(' ', e.id, e.kind, e.actor_id, e.on_behalf_of, e.agent, e.target, e.plan_id, e.operation, e.task_id,"
+        " e.request_id, p.body)"
+    )
+    patterns: list[Any] = []
+    for word in words:
+        # As JSON text spells it: a payload holds a quotation mark as \".
+        spelled = json.dumps(word, ensure_ascii=False)[1:-1]
+        patterns.append("%" + spelled.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%")
+    return " AND ".join([f"{text} ILIKE %s"] * len(words)), patterns

@@ -1,0 +1,327 @@
+"""The read side: pages of events by key, one event, a plan's story, and what was counted instead of listed."""
+# ruff: noqa: S608 - statements are put together from constants here; every value is a parameter.
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from django.conf import settings
+from django.db import OperationalError, connection, transaction
+from psycopg.errors import QueryCanceled
+
+from audit.ascending import check_place, follow, read_place
+from audit.canonical import Payload
+from audit.cursors import ByIndex, ByTime, Cursor, seal, unseal
+from audit.filters import FilterError, Filters, Search, build_conditions, build_words
+from audit.kinds import Kind
+from audit.proofs import advance, read_indexes, read_size
+from audit.recording import Actor, record
+
+COUNT_CAP: Final = 10_000
+STORY_CAP: Final = 2_000
+WORDS_TIMEOUT: Final = timedelta(seconds=20)
+
+COLUMNS: Final = (
+    "e.id, e.at, e.kind, e.actor_type, e.actor_id, e.on_behalf_of, e.agent, e.target, e.plan_id, e.plan_seq, "
+    "e.operation, e.task_id, e.request_id, e.leaf_hash"
+)
+
+
+Rows = Sequence[tuple[Any, ...]]
+
+
+class SearchTooLongError(Exception):
+    """The words asked for are so rare, or the log so long, that the answer was not found in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event to show or send. `data` is JSON text, spelled as stored; None, like the actor's name, once erased."""
+
+    id: str
+    at: datetime
+    kind: str
+    actor_type: str
+    actor_id: str
+    on_behalf_of: str | None
+    agent: str | None
+    target: str | None
+    plan_id: str | None
+    plan_seq: int | None
+    operation: str | None
+    task_id: str | None
+    request_id: str | None
+    leaf_hash: bytes
+    actor_name: str | None
+    data: str | None
+    is_erased: bool
+    index: int | None
+    """Its place in the tree; None for the seconds until the sequencer has given one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many events match: exactly, or at least so many."""
+
+    value: int
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a search. `next_cursor` is None at the end of a descending reading, and never of an ascending one."""
+
+    events: list[EventRow]
+    next_cursor: str | None
+    count: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A plan's events in the plan's own order. `is_cut`: there are more than STORY_CAP, and the rest is not here."""
+
+    events: list[EventRow]
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted and not listed: `unlisted` events of `kind` from `bucket` in the minute that began then."""
+
+    kind: str
+    bucket: str
+    minute: datetime
+    unlisted: int
+
+
+class _Body(msgspec.Struct):
+    actor_name: str | None
+    data: msgspec.Raw
+
+
+def search_events(*, reader: Actor, search: Search, via: str) -> Page:
+    """find_events() for a person, recorded: one audit.read per search, when its first page is asked for.
+
+    The page is read first and given only once the reading is recorded. `via` says through which door ("api", "page").
+    """
+    page = find_events(search, reader=reader.id)
+    if search.cursor is None:
+        _record_read(reader, via, {"filters": search.filters.as_data(), "order": search.order})
+    return page
+
+
+def read_event(*, reader: Actor, event_id: UUID, via: str) -> EventRow | None:
+    """get_event() for a person, recorded, whether or not there is such an event."""
+    event = get_event(event_id)
+    _record_read(reader, via, {"event_id": str(event_id), "found": event is not None})
+    return event
+
+
+def _record_read(reader: Actor, via: str, data: dict[str, Payload]) -> None:
+    with transaction.atomic():
+        record(Kind.AUDIT_READ, actor=reader, data={"via": via, **data})
+
+
+def find_events(search: Search, *, reader: str = "") -> Page:
+    """One page of the events that match, and how many do; records nothing.
+
+    Descending: newest first, ties by id; `next_cursor` continues behind the last event however many arrive meanwhile.
+    Ascending: for reading incrementally; see audit.ascending for what its cursor promises. Pages are found by key: the
+    ten-thousandth costs what the first does. Refuses a cursor of another search or reader (FilterError). Words are not
+    indexed yet: a search for rare ones in a long log ends in SearchTooLongError.
+    """
+    cursor = None if search.cursor is None else unseal(search.cursor, search, reader)
+    if not search.filters.words:
+        return _find_page(search, cursor, reader)
+    try:
+        with transaction.atomic(), connection.cursor() as statement:
+            milliseconds = WORDS_TIMEOUT // timedelta(milliseconds=1)
+            statement.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
+            return _find_page(search, cursor, reader)
+    except OperationalError as error:
+        if isinstance(error.__cause__, QueryCanceled):
+            raise SearchTooLongError(
+                "The words were not found in time. Narrow the search, by time for instance."
+            ) from error
+        raise
+
+
+def _find_page(search: Search, cursor: Cursor | None, reader: str) -> Page:
+    found, following = _find_ascending(search, cursor) if search.order == "asc" else _find_descending(search, cursor)
+    return Page(
+        events=_with_payloads(found),
+        next_cursor=None if following is None else seal(following, search, reader),
+        count=count_events(search.filters),
+    )
+
+
+def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Cursor | None]:
+    if isinstance(cursor, ByIndex):
+        raise FilterError("The cursor is one of an ascending reading.")
+    # The row comparison finds the place in the index, the plain one the partitions that are not needed.
+    place, parameters = ("", [])
+    if cursor is not None:
+        place, parameters = ("(e.at, e.id) < (%s, %s) AND e.at <= %s", [cursor.at, cursor.id, cursor.at])
+    rows = _select(search.filters, place, parameters, "DESC", search.limit + 1)
+    if len(rows) <= search.limit:
+        return rows, None
+    last = rows[search.limit - 1]
+    return rows[: search.limit], ByTime(at=last[1], id=last[0])
+
+
+def _find_ascending(search: Search, cursor: Cursor | None) -> tuple[Rows, Cursor]:
+    advance()
+    if isinstance(cursor, ByIndex) or (cursor is None and not search.filters.as_data()):
+        return follow(search, cursor or ByIndex(0), COLUMNS)
+    if cursor is not None:
+        if cursor.until is None or cursor.edge is None:
+            raise FilterError("The cursor is one of a descending reading.")
+        check_place(cursor.edge)
+        return _find_known(search, cursor.edge, cursor.until, cursor)
+    edge = read_place(read_size())
+    # Behind the places, so that no event that has one is later: not by the clock, which may have been set back.
+    ((until,),) = _fetch("SELECT coalesce(max(at), clock_timestamp()) FROM audit_event", [])
+    return _find_known(search, edge, until, None)
+
+
+def _find_known(search: Search, edge: ByIndex, until: datetime, cursor: ByTime | None) -> tuple[Rows, Cursor]:
+    """By time, of the events that had a place below `edge`, none of them after `until`; the others come by place."""
+    found: list[tuple[Any, ...]] = []
+    while True:
+        place = "e.at <= %s"
+        parameters: list[Any] = [until]
+        if cursor is not None:
+            place += " AND (e.at, e.id) > (%s, %s) AND e.at >= %s"
+            parameters += [cursor.at, cursor.id, cursor.at]
+        rows = _select(search.filters, place, parameters, "ASC", search.limit + 1)
+        indexes = read_indexes([row[0] for row in rows])
+        found += [row for row in rows if indexes.get(row[0], edge.index) < edge.index]
+        if len(found) > search.limit:
+            last = found[search.limit - 1]
+            return found[: search.limit], ByTime(at=last[1], id=last[0], until=until, edge=edge)
+        if len(rows) <= search.limit:
+            return found, edge
+        cursor = ByTime(at=rows[-1][1], id=rows[-1][0])
+
+
+def _select(filters: Filters, place: str, place_parameters: list[Any], direction: str, limit: int) -> Rows:
+    """The narrow rows, ordered by (at, id): wide columns read before the LIMIT are what makes logs slow."""
+    conditions, parameters = build_conditions(filters)
+    if place:
+        conditions.append(place)
+        parameters += place_parameters
+    source = "audit_event e"
+    if filters.words:
+        source += " LEFT JOIN audit_payload p ON p.event_id = e.id"
+        words, patterns = build_words(filters.words)
+        conditions.append(words)
+        parameters += patterns
+    if filters.to_at is None:
+        # The months ahead are there and empty; there is no need to look into each.
+        conditions.append("e.at < statement_timestamp() + interval '1 day'")
+    order = f"ORDER BY e.at {direction}, e.id {direction} LIMIT {limit:d}"
+    where = " AND ".join(conditions) or "true"
+    if not filters.kinds:
+        return _fetch(f"SELECT {COLUMNS} FROM {source} WHERE {where} {order}", parameters)
+    # A page of each kind, merged: an index on (kind, at, id) gives no order across several kinds.
+    page = f"(SELECT {COLUMNS} FROM {source} WHERE e.kind = %s AND {where} {order})"
+    return _fetch(
+        f"SELECT {COLUMNS} FROM ({' UNION ALL '.join([page] * len(filters.kinds))}) AS e {order}",
+        [parameter for kind in filters.kinds for parameter in (kind.value, *parameters)],
+    )
+
+
+def _fetch(statement: str, parameters: Sequence[Any]) -> Rows:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        rows: Rows = cursor.fetchall()
+        return rows
+
+
+def count_events(filters: Filters) -> Count:
+    """How many events match: exact up to COUNT_CAP, else at least that many.
+
+    Of words, how many of the newest COUNT_CAP events of the other filters have them: exact where there are no more.
+    """
+    conditions, parameters = build_conditions(filters)
+    if filters.kinds:
+        conditions.append("e.kind = ANY(%s)")
+        parameters.append([kind.value for kind in filters.kinds])
+    where = " AND ".join(conditions) or "true"
+    if not filters.words:
+        row = _fetch(
+            f"SELECT count(*) FROM (SELECT FROM audit_event e WHERE {where} LIMIT {COUNT_CAP + 1}) AS counted",
+            parameters,
+        )[0]
+        return Count(min(row[0], COUNT_CAP), is_exact=row[0] <= COUNT_CAP)
+    words, patterns = build_words(filters.words)
+    row = _fetch(
+        f"SELECT count(*) FILTER (WHERE {words}), count(*) FROM (SELECT * FROM audit_event e WHERE {where}"
+        f" ORDER BY e.at DESC, e.id DESC LIMIT {COUNT_CAP + 1}) AS e LEFT JOIN audit_payload p ON p.event_id = e.id",
+        [*patterns, *parameters],
+    )[0]
+    return Count(row[0], is_exact=row[1] <= COUNT_CAP)
+
+
+def get_event(event_id: UUID) -> EventRow | None:
+    """The event of that id, or None. Its id (UUIDv7) tells its month, so that one partition is looked at."""
+    try:
+        since = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=event_id.int >> 80)
+        until = since + timedelta(milliseconds=1)
+    except OverflowError:
+        return None
+    rows = _fetch(
+        f"SELECT {COLUMNS} FROM audit_event e WHERE e.id = %s AND e.at >= %s AND e.at < %s", [event_id, since, until]
+    )
+    return next(iter(_with_payloads(rows)), None)
+
+
+def find_story(*, agent: str, target: str, plan_id: str) -> Story:
+    """A plan's events: those counted on the plan in that order, the others (a view, say) where their time puts them."""
+    rows = _fetch(
+        f"SELECT {COLUMNS} FROM audit_event e WHERE e.plan_id = %s AND e.agent = %s AND e.target = %s"
+        f" ORDER BY e.at, e.id LIMIT {STORY_CAP + 1}",
+        [plan_id, agent, target],
+    )
+    events = _with_payloads(rows[:STORY_CAP])
+    uncounted = [event for event in events if event.plan_seq is None]
+    story: list[EventRow] = []
+    counted = (event for event in events if event.plan_seq is not None)
+    for event in sorted(counted, key=lambda event: event.plan_seq or 0):
+        while uncounted and uncounted[0].at < event.at:
+            story.append(uncounted.pop(0))
+        story.append(event)
+    return Story(story + uncounted, is_cut=len(rows) > STORY_CAP)
+
+
+def find_counted(*, since: datetime, until: datetime, kinds: Sequence[Kind] = ()) -> list[Counted]:
+    """What was only counted (beyond the cap of a minute) from `since` to before `until`: newest first, 500 at most."""
+    rows = _fetch(
+        "SELECT kind, bucket, minute, counted - %s FROM audit_counter"
+        " WHERE counted > %s AND minute >= %s AND minute < %s AND (kind = ANY(%s) OR %s)"
+        " ORDER BY minute DESC, kind, bucket LIMIT 500",
+        [settings.EVENT_CAP_PER_MINUTE] * 2 + [since, until, [kind.value for kind in kinds], not kinds],
+    )
+    return [Counted(*row) for row in rows]
+
+
+def _with_payloads(rows: Rows) -> list[EventRow]:
+    bodies: dict[UUID, str] = {}
+    indexes: Mapping[UUID, int] = {}
+    if rows:
+        ids = [row[0] for row in rows]
+        bodies = dict(_fetch("SELECT event_id, body FROM audit_payload WHERE event_id = ANY(%s)", [ids]))
+        indexes = read_indexes(ids)
+    return [_event(row, bodies.get(row[0]), indexes.get(row[0])) for row in rows]
+
+
+def _event(row: tuple[Any, ...], body: str | None, index: int | None) -> EventRow:
+    name, data = None, None
+    if body is not None:
+        decoded = msgspec.json.decode(body, type=_Body)
+        name, data = decoded.actor_name, bytes(decoded.data).decode()
+    members: tuple[Any, ...] = (str(row[0]), *row[1:13], bytes(row[13]), name, data, body is None, index)
+    return EventRow(*members)

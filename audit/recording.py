@@ -1,0 +1,160 @@
+"""The only writer of the log: every event passes here, in the transaction of the change it tells of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, NamedTuple
+
+from django.conf import settings
+from django.db import connection
+
+from audit.canonical import Payload, PayloadError, RawJson, serialise_payload
+from audit.context import current_request_id
+from audit.kinds import CAPPED_KINDS, UNKNOWN_AGENT_BUCKET, Kind
+
+__all__ = [
+    "SWEEP",
+    "SYSTEM",
+    "UNKNOWN_AGENT_BUCKET",
+    "Actor",
+    "Payload",
+    "PayloadError",
+    "RawJson",
+    "Recorded",
+    "record",
+    "record_capped",
+]
+
+# Ten texts of this many characters, each escaped as six bytes, still make a leaf that fits into a tile.
+MAX_CHARACTERS: Final = 1024
+
+_RECORD = """
+SELECT event_id, recorded_at FROM audit_record(%s, %s, %s, %s, %s, %s, %s, %s, %s::integer, %s, %s, %s)
+"""
+_RECORD_CAPPED = """
+SELECT event_id, recorded_at
+FROM audit_record_capped(%s::integer, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::integer, %s, %s, %s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who did it, as known at that moment: the log refers to nobody's row."""
+
+    type: Literal["agent", "person", "system", "target"]
+    id: str
+    name: str
+
+
+class _Subject(NamedTuple):
+    """What an event is about, in the order of audit_record's parameters."""
+
+    on_behalf_of: str | None
+    agent: str | None
+    target: str | None
+    plan_id: str | None
+    plan_seq: int | None
+    operation: str | None
+    task_id: str | None
+    request_id: str | None
+
+
+SYSTEM: Final = Actor("system", "plandesk", "Plandesk")
+SWEEP: Final = Actor("system", "sweep", "Sweep")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The event that was written: its id, and its time by the database's clock."""
+
+    id: str
+    at: datetime
+
+
+def record(
+    kind: Kind,
+    *,
+    actor: Actor,
+    data: Mapping[str, Payload] | None = None,
+    on_behalf_of: str | None = None,
+    agent: str | None = None,
+    target: str | None = None,
+    plan_id: str | None = None,
+    plan_seq: int | None = None,
+    operation: str | None = None,
+    task_id: str | None = None,
+    request_id: str | None = None,
+) -> Recorded:
+    """Writes one event, its payload and its place in the outbox, in one round trip, in the caller's transaction.
+
+    Refuses to work outside a transaction (RuntimeError): what it tells of could be rolled back without it. Refuses a
+    kind that is not registered or is capped (ValueError), and data that names a secret (PayloadError). Locks nothing.
+    Each call is one more event. `request_id` is the context's unless given. `plan_seq` is the plan's own counter, which
+    the caller has locked with the plan.
+    """
+    if kind in CAPPED_KINDS:
+        raise ValueError(f"{kind} can be triggered by strangers at will: use record_capped.")
+    subject = _Subject(on_behalf_of, agent, target, plan_id, plan_seq, operation, task_id, request_id)
+    row = _row(kind, actor, data, subject)
+    recorded = _execute(_RECORD, row)
+    if recorded is None:
+        raise RuntimeError("audit_record gave no answer.")
+    return recorded
+
+
+def record_capped(
+    kind: Kind,
+    *,
+    bucket: str,
+    actor: Actor,
+    data: Mapping[str, Payload] | None = None,
+    on_behalf_of: str | None = None,
+    agent: str | None = None,
+    target: str | None = None,
+    plan_id: str | None = None,
+    plan_seq: int | None = None,
+    operation: str | None = None,
+    task_id: str | None = None,
+    request_id: str | None = None,
+) -> Recorded | None:
+    """As record(), for kinds that strangers can trigger at will: beyond EVENT_CAP_PER_MINUTE only counted (None).
+
+    `bucket` is the agent's name or the peer's address; UNKNOWN_AGENT_BUCKET for every name that nobody registered.
+    Locks the counter of kind, bucket and minute until the transaction ends: give it a short one of its own. What was
+    counted and not listed is read by audit.queries.find_counted.
+    """
+    if kind not in CAPPED_KINDS:
+        raise ValueError(f"{kind} is not a capped kind: every one of it is listed.")
+    subject = _Subject(on_behalf_of, agent, target, plan_id, plan_seq, operation, task_id, request_id)
+    row = _row(kind, actor, data, subject)
+    return _execute(_RECORD_CAPPED, [settings.EVENT_CAP_PER_MINUTE, _checked("bucket", bucket), *row])
+
+
+def _row(kind: Kind, actor: Actor, data: Mapping[str, Payload] | None, subject: _Subject) -> list[str | int | None]:
+    """The arguments of audit_record in its order, checked."""
+    if not connection.in_atomic_block:
+        raise RuntimeError("An event is written in the transaction of the change it tells of; there is none.")
+    if subject.request_id is None:
+        subject = subject._replace(request_id=current_request_id())
+    return [
+        Kind(kind).value,
+        actor.type,
+        _checked("actor's id", actor.id),
+        serialise_payload(actor.name, data or {}),
+        *(_checked(name, value) for name, value in subject._asdict().items()),
+    ]
+
+
+def _checked(name: str, text: str | int | None) -> str | int | None:
+    if isinstance(text, str) and (len(text) > MAX_CHARACTERS or "\x00" in text):
+        raise ValueError(f"An event's {name} has at most {MAX_CHARACTERS} characters, and no U+0000.")
+    return text
+
+
+def _execute(statement: str, row: list[str | int | None]) -> Recorded | None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, row)
+        answer = cursor.fetchone()
+    if answer is None or answer[0] is None:
+        return None
+    return Recorded(str(answer[0]), answer[1])

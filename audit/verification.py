@@ -1,0 +1,265 @@
+"""Verifies the log in the database: every event against its place, the tree against every checkpoint, one snapshot."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+import psycopg
+from django.conf import settings
+from django.db import transaction
+
+from audit.connections import one_snapshot
+from audit.kinds import Kind
+from audit.merkle import HASH_BYTES, hash_leaf
+from audit.notes import Checkpoint, NoteError, Verifier, open_checkpoint
+from audit.proofs import Ask, count_pending, read_checkpoint, read_size
+from audit.recording import Actor, record
+from audit.signing import SignedState, SigningRefused, read_verifier
+from audit.tiles import TILE_WIDTH
+from audit.verify import NEVER_PROVEN, GrowingTree, Report, check_leaf, check_witnesses
+
+# Whole tiles at a time.
+CHUNK: Final = 32 * TILE_WIDTH
+
+ROWS: Final = """
+    SELECT s.index, s.event_id, e.leaf, e.id::text, e.kind, e.at, e.actor_type, e.actor_id, e.on_behalf_of, e.agent,
+        e.target, e.plan_id, e.plan_seq, e.operation, e.task_id, e.request_id, p.salt, p.body
+    FROM audit_sequence s
+    LEFT JOIN audit_event e ON e.at = s.at AND e.id = s.event_id
+    LEFT JOIN audit_payload p ON p.event_id = s.event_id
+    WHERE s.index >= %s AND s.index < %s ORDER BY s.index
+"""
+
+Progress = Callable[[int, int], None]
+"""Called with how many events are done, and how many there are."""
+
+
+class _Erasure(msgspec.Struct):
+    events: list[str] = []
+
+
+class _ErasureBody(msgspec.Struct):
+    data: _Erasure
+
+
+@dataclass(slots=True)
+class _Scan:
+    """One reading of the whole log."""
+
+    ask: Ask
+    report: Report
+    size: int
+    marks: dict[int, list[tuple[bytes, str]]]
+    """By size: the roots that the tree must have had then, and who says so."""
+    tree: GrowingTree = field(default_factory=GrowingTree)
+    unread: dict[str, int] = field(default_factory=dict)
+    """Events without a payload, by id: their places. Whoever erased one has left an event about it."""
+    last_good: int = 0
+    payloads: int = 0
+
+    def run(self, progress: Progress) -> None:
+        self._check_marks()
+        for start in range(0, self.size, CHUNK):
+            stop = min(start + CHUNK, self.size)
+            rows = {row[0]: row for row in self.ask(ROWS, [start, stop])}
+            tiles = self.ask(
+                "SELECT number, hashes FROM audit_tile WHERE level = 0 AND number >= %s AND number < %s",
+                [start // TILE_WIDTH, -(-stop // TILE_WIDTH)],
+            )
+            held = {number: bytes(hashes) for number, hashes in tiles}
+            for index in range(start, stop):
+                number, place = divmod(index, TILE_WIDTH)
+                tile = held.get(number, b"")[place * HASH_BYTES : (place + 1) * HASH_BYTES]
+                self._check_event(index, rows.get(index), tile)
+            progress(stop, self.size)
+        self._check_upper_tiles()
+        for event_id, index in self.unread.items():
+            self.report.break_at(index, "Its payload is gone, and no event tells of an erasure.", event_id)
+
+    def _check_event(self, index: int, row: tuple[Any, ...] | None, tile: bytes) -> None:
+        """The event against the tile; the tree grows by the tile, so that each damage is named once, where it is."""
+        if row is None:
+            self.report.break_at(index, "No event has this place any more.")
+        elif row[2] is None:
+            self.report.break_at(index, "The event at this place is gone.", str(row[1]))
+        else:
+            leaf_hash = hash_leaf(row[2])
+            if leaf_hash != tile:
+                self.report.break_at(index, "Its leaf is not the one in the tree.", row[3])
+            elif (wrong := check_leaf(row[2], row[3:16], row[16], row[17])) is not None:
+                self.report.break_at(index, wrong, row[3])
+            if row[17] is None:
+                self.unread[row[3]] = index
+            else:
+                self.payloads += 1
+                if row[4] in (Kind.AUDIT_ERASED, Kind.AUDIT_DISPOSED):
+                    self._forgive(row[17])
+            tile = tile or leaf_hash
+        self.tree.push(tile or bytes(HASH_BYTES))
+        self._check_marks()
+
+    def _forgive(self, body: str) -> None:
+        with suppress(msgspec.DecodeError):
+            for event_id in msgspec.json.decode(body, type=_ErasureBody).data.events:
+                self.unread.pop(event_id, None)
+
+    def _check_marks(self) -> None:
+        for root, who in self.marks.pop(self.tree.size, ()):
+            if self.tree.root() == root:
+                self.last_good = self.tree.size
+            else:
+                self.report.break_at(
+                    self.last_good, f"From here to {self.tree.size - 1}, the tree is not the one of {who}."
+                )
+
+    def _check_upper_tiles(self) -> None:
+        """Each tile above the leaves, and that none reaches beyond."""
+        for level, number, hashes in self.ask("SELECT level, number, hashes FROM audit_tile WHERE level > 0", []):
+            first = number * TILE_WIDTH * HASH_BYTES
+            expected = bytes(self.tree.levels.get(level, b"")[first : first + TILE_WIDTH * HASH_BYTES])
+            if bytes(hashes) != expected:
+                self.report.break_at(
+                    number * TILE_WIDTH ** (level + 1), f"Tile {number} of level {level} is not made of those below."
+                )
+        held = self.ask("SELECT coalesce(sum(octet_length(hashes)), 0) FROM audit_tile WHERE level = 0", [])
+        if held[0][0] != self.size * HASH_BYTES:
+            self.report.break_at(None, "The tree holds more or fewer hashes than there are places.")
+
+
+def verify_log(
+    *, actor: Actor, via: str, known: str | None = None, key: str | None = None, progress: Progress = lambda *_: None
+) -> Report:
+    """Verifies the whole log and records that (audit.verified). May be repeated; locks nothing; sees one moment.
+
+    `known`: a checkpoint that the auditor kept; `key`: the verifier key as they know it. Raises KeyMissing, NoteError.
+    """
+    verifier = Verifier.parse(key) if key else read_verifier()
+    report = Report()
+    with one_snapshot("verification") as connection:
+        # By key alone, row for row: without statistics the planner would hash the whole log for each chunk.
+        connection.execute("SET LOCAL enable_hashjoin = off")
+        connection.execute("SET LOCAL enable_mergejoin = off")
+        _verify(_asking(connection), report, verifier, known, progress)
+    with transaction.atomic():
+        record(
+            Kind.AUDIT_VERIFIED,
+            actor=actor,
+            data={
+                "via": via,
+                "whole": report.is_whole,
+                "size": None if report.against is None else report.against.size,
+                "root": None if report.against is None else report.against.root.hex(),
+                "first_bad_index": report.first_bad_index,
+                "damage_count": report.damage_count,
+            },
+        )
+    return report
+
+
+def _asking(connection: psycopg.Connection[Any]) -> Ask:
+    def ask(statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return connection.execute(statement, parameters, binary=True).fetchall()
+
+    return ask
+
+
+def _verify(ask: Ask, report: Report, verifier: Verifier, known: str | None, progress: Progress) -> None:
+    size = read_size(ask)
+    stored = read_checkpoint(ask)
+    if stored is None:
+        report.not_proven.append("Anything by signature: no checkpoint has been signed yet.")
+    else:
+        try:
+            report.against = open_checkpoint(stored.note, verifier)
+        except NoteError as error:
+            report.break_at(None, f"The newest checkpoint does not verify. {error}")
+    scan = _Scan(ask, report, size, {})
+    outside = list(_outside(report, verifier, known))
+    checkpoints = list(_stored(ask, report, verifier))
+    for checkpoint, who in (*outside, *checkpoints):
+        if checkpoint.size > size:
+            report.break_at(size, f"The tree has {size} places; {who} has {checkpoint.size}. The end is missing.")
+        else:
+            scan.marks.setdefault(checkpoint.size, []).append((checkpoint.root, who))
+    scan.run(progress)
+    _check_others(ask, report, size)
+    if report.is_whole:
+        _tell(report, scan, len(checkpoints), [who for _, who in outside])
+    if stored is not None:
+        check_witnesses(report, stored.note, [Verifier.parse(vkey) for _, vkey in settings.AUDIT_WITNESSES])
+    uncovered = size - (report.against.size if report.against else 0) + count_pending(ask)
+    if uncovered:
+        report.not_proven.append(f"The newest {uncovered} events: no signed checkpoint covers them yet.")
+    report.not_proven.append(NEVER_PROVEN)
+
+
+def _outside(report: Report, verifier: Verifier, known: str | None) -> Iterable[tuple[Checkpoint, str]]:
+    """What is known of the log outside its database."""
+    if known is not None:
+        yield open_checkpoint(known, verifier), "the checkpoint that you kept"
+    try:
+        kept = SignedState(Path(settings.AUDIT_STATE_FILE), verifier).read() if settings.AUDIT_STATE_FILE else None
+    except SigningRefused as error:
+        report.break_at(None, f"The state kept outside the database cannot be used. {error}")
+        return
+    if kept is not None:
+        yield kept, "the last checkpoint signed, kept outside the database,"
+    else:
+        report.not_proven.append("That this is the newest state: nothing kept outside the database can be read here.")
+
+
+def _stored(ask: Ask, report: Report, verifier: Verifier) -> Iterable[tuple[Checkpoint, str]]:
+    """Every checkpoint that was published under the log's name, each once."""
+    for (note,) in ask("SELECT DISTINCT note FROM audit_checkpoint WHERE origin = %s", [verifier.name]):
+        try:
+            checkpoint = open_checkpoint(note, verifier)
+        except NoteError as error:
+            report.break_at(None, f"A checkpoint in the database does not verify. {error}")
+        else:
+            yield checkpoint, f"the checkpoint of {checkpoint.size} events"
+
+
+def _check_others(ask: Ask, report: Report, size: int) -> None:
+    """Events that the tree does not know and nobody wrote through the outbox; and the outbox's own."""
+    for (event_id,) in ask(
+        "SELECT n.event_id FROM audit_pending n LEFT JOIN audit_event e ON e.at = n.at AND e.id = n.event_id"
+        " WHERE e.id IS NULL LIMIT 100",
+        [],
+    ):
+        report.break_at(None, "It was recorded, and is gone before it got a place.", str(event_id))
+    ((events, places, pending),) = ask(
+        "SELECT (SELECT count(*) FROM audit_event), (SELECT count(*) FROM audit_sequence),"
+        " (SELECT count(*) FROM audit_pending)",
+        [],
+    )
+    if events <= places + pending and report.is_whole:
+        return
+    for (event_id,) in ask(
+        "SELECT e.id FROM audit_event e WHERE NOT EXISTS (SELECT FROM audit_sequence s WHERE s.event_id = e.id)"
+        " AND NOT EXISTS (SELECT FROM audit_pending n WHERE n.event_id = e.id AND n.at = e.at) LIMIT 100",
+        [],
+    ):
+        report.break_at(
+            None, "It was put into the log past its writer: it has no place and waits for none.", _id(event_id)
+        )
+
+
+def _id(value: UUID | str) -> str:
+    return str(value)
+
+
+def _tell(report: Report, scan: _Scan, checkpoints: int, outside: Sequence[str]) -> None:
+    report.proven.append(f"The log holds {scan.size} events, each at its place, and its leaf is the one in the tree.")
+    report.proven.append(f"{scan.payloads} payloads are those that their leaves commit to.")
+    if erased := scan.size - scan.payloads:
+        report.not_proven.append(f"What {erased} of the events said: their payloads were erased. Their places stand.")
+    if report.against is not None:
+        report.proven.append(
+            f"The key {report.against.origin} signed {report.against.size} of them, and {checkpoints} checkpoints in"
+            " all: each is the beginning of the next."
+        )
+    report.proven += [f"{who[0].upper()}{who[1:].rstrip(',')} is a beginning of this log." for who in outside]

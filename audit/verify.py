@@ -1,0 +1,329 @@
+"""What is proven and what is not: the checks themselves, and `python -m audit.verify FILE`, offline, without Django."""
+
+import argparse
+import hashlib
+import hmac
+import json
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from audit.merkle import EMPTY_ROOT, ProofError, hash_leaf, hash_node
+from audit.notes import Checkpoint, NoteError, Verifier, check_proof, open_checkpoint, read_cosignature
+
+LISTED_DAMAGE: Final = 20
+NEVER_PROVEN: Final = "That what was recorded is true: a log proves that nothing was changed, added or removed later."
+
+
+class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A leaf's members (audit.canonical.build_leaf), read out of its bytes."""
+
+    version: int
+    id: str
+    kind: str
+    at: datetime
+    actor_type: str
+    actor_id: str
+    on_behalf_of: str | None
+    agent: str | None
+    target: str | None
+    plan_id: str | None
+    plan_seq: int | None
+    operation: str | None
+    task_id: str | None
+    request_id: str | None
+    commitment: str
+    nonce: str
+
+
+_LEAF = msgspec.json.Decoder(Leaf)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One thing that is not as it was recorded. `index` is its place in the tree, where it has one."""
+
+    index: int | None
+    event_id: str | None
+    what: str
+
+
+@dataclass(slots=True)
+class Report:
+    """The outcome of a verification, in sentences: against which checkpoint, what holds, what stays open, what broke."""
+
+    against: Checkpoint | None = None
+    proven: list[str] = field(default_factory=list)
+    not_proven: list[str] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    damage_count: int = 0
+    first_bad_index: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is damaged. What is not proven is said apart."""
+        return self.damage_count == 0
+
+    def break_at(self, index: int | None, what: str, event_id: str | None = None) -> None:
+        """Notes damage; the first ones are listed, all are counted, the lowest place is kept."""
+        self.damage_count += 1
+        if index is not None and (self.first_bad_index is None or index < self.first_bad_index):
+            self.first_bad_index = index
+        if len(self.damage) < LISTED_DAMAGE:
+            self.damage.append(Damage(index, event_id, what))
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        against = self.against
+        return {
+            "whole": self.is_whole,
+            "checkpoint": None
+            if against is None
+            else {"origin": against.origin, "size": against.size, "root": against.root.hex()},
+            "proven": self.proven,
+            "not_proven": self.not_proven,
+            "first_bad_index": self.first_bad_index,
+            "damage_count": self.damage_count,
+            "damage": [{"index": one.index, "event_id": one.event_id, "what": one.what} for one in self.damage],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        if self.against is not None:
+            yield f"Checkpoint: {self.against.origin}, {self.against.size} events, root {self.against.root.hex()}"
+        yield from _titled("Proven", self.proven)
+        yield from _titled("Not proven", self.not_proven)
+        if self.is_whole:
+            return
+        where = "" if self.first_bad_index is None else f"; the first bad index is {self.first_bad_index}"
+        yield f"DAMAGED in {self.damage_count} places{where}."
+        for one in self.damage:
+            yield f"  {'-' if one.index is None else one.index}: {one.what}" + (
+                f" (event {one.event_id})" if one.event_id else ""
+            )
+        if self.damage_count > len(self.damage):
+            yield f"  and {self.damage_count - len(self.damage)} more."
+
+
+def _titled(title: str, sentences: Sequence[str]) -> Iterator[str]:
+    if sentences:
+        yield f"{title}:"
+        yield from (f"  {sentence}" for sentence in sentences)
+
+
+class GrowingTree:
+    """The tree, leaf hash by leaf hash, as deep in memory as it is high; and the nodes that tiles hold."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.levels: dict[int, bytearray] = {}
+        """Per tile level from 1 on: the hashes of all its tiles, side by side."""
+        self._peaks: list[bytes] = []
+
+    def push(self, leaf_hash: bytes) -> None:
+        node, index, height, sha256 = leaf_hash, self.size, 0, hashlib.sha256
+        while index & 1:
+            node = sha256(b"\x01" + self._peaks.pop() + node).digest()
+            index >>= 1
+            height += 1
+            if height & 7 == 0:
+                self.levels.setdefault(height >> 3, bytearray()).extend(node)
+        self._peaks.append(node)
+        self.size += 1
+
+    def root(self) -> bytes:
+        """The root over what was pushed so far."""
+        if not self._peaks:
+            return EMPTY_ROOT
+        node = self._peaks[-1]
+        for peak in self._peaks[-2::-1]:
+            node = hash_node(peak, node)
+        return node
+
+
+def check_leaf(leaf: bytes, told: tuple[Any, ...], salt: bytes | None, body: str | bytes | None) -> str | None:
+    """What is wrong with an event whose leaf has the right hash, or None.
+
+    `told`: what is shown of it, in the order of Leaf from `id` to `request_id`. No payload: nothing to compare.
+    """
+    try:
+        read = _LEAF.decode(leaf)
+    except msgspec.DecodeError:
+        return "Its leaf is no leaf of this log."
+    members = (read.id, read.kind, read.at, read.actor_type, read.actor_id, read.on_behalf_of, read.agent, read.target,
+               read.plan_id, read.plan_seq, read.operation, read.task_id, read.request_id)  # fmt: skip
+    if members != told:
+        return "What is shown of it is not what its leaf says."
+    if salt is None or body is None:
+        return None
+    message = body.encode() if isinstance(body, str) else body
+    if hmac.digest(salt, message, "sha256").hex() != read.commitment:
+        return "Its payload is not the one that its leaf commits to."
+    return None
+
+
+def check_witnesses(report: Report, note: str, witnesses: Iterable[Verifier]) -> None:
+    """Says who of `witnesses` cosigned the note, and what it means that nobody did."""
+    seen = []
+    for witness in witnesses:
+        try:
+            at = read_cosignature(note, witness)
+        except NoteError:
+            report.not_proven.append(f"The witness {witness.name} has not cosigned this checkpoint.")
+        else:
+            seen.append(witness.name)
+            report.proven.append(f"The witness {witness.name} saw this checkpoint, {at} s after 1970 began.")
+    if not seen:
+        report.not_proven.append(
+            "That nobody rewrote the whole log with its own signing key: only a witness, or a checkpoint kept elsewhere,"
+            " would show that."
+        )
+
+
+class PackEvent(msgspec.Struct):
+    """A line of an evidence pack's events.jsonl: the bytes that are hashed, and where they stand."""
+
+    index: int
+    leaf_hash: str
+    leaf: str
+    salt: str | None
+    payload: str | None
+
+
+def verify_file(path: Path, *, key: str | None = None, witnesses: Sequence[str] = ()) -> Report:
+    """Verifies an evidence pack (.zip) or a JSONL export. Raises ValueError where the file is neither."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as pack:
+            return _verify_pack(pack, key, witnesses)
+    return _verify_export(path, key, witnesses)
+
+
+def _verify_pack(pack: zipfile.ZipFile, key: str | None, witnesses: Sequence[str]) -> Report:
+    report = Report()
+    try:
+        note = pack.read("checkpoint.txt").decode()
+        manifest = json.loads(pack.read("manifest.json"))
+        verifier = _choose_key(report, key, pack.read("key.txt").decode().strip())
+        report.against = open_checkpoint(note, verifier)
+    except KeyError as missing:
+        raise ValueError(f"This is no evidence pack: {missing.args[0]}") from None
+    except NoteError as error:
+        report.break_at(None, f"The checkpoint does not verify. {error}")
+        return report
+    count = erased = 0
+    with pack.open("events.jsonl") as lines:
+        for line in lines:
+            event = msgspec.json.decode(line, type=PackEvent)
+            count += 1
+            erased += event.payload is None
+            _check_pack_event(report, pack, event, verifier)
+    if count != manifest["rows"]:
+        report.break_at(None, f"The pack holds {count} events and was made with {manifest['rows']}.")
+    report.proven.append(f"{count - erased} events with their payloads are in the log at the places they name.")
+    if erased:
+        report.not_proven.append(f"What {erased} of the events said: their payloads were erased. Their places stand.")
+    if manifest["filters"]:
+        report.not_proven.append("That these are all the events that match: a pack proves what is in it.")
+    check_witnesses(report, note, map(Verifier.parse, witnesses))
+    report.not_proven.append(NEVER_PROVEN)
+    return report
+
+
+def _check_pack_event(report: Report, pack: zipfile.ZipFile, event: PackEvent, verifier: Verifier) -> None:
+    leaf = event.leaf.encode()
+    found = hash_leaf(leaf)
+    try:
+        read = _LEAF.decode(leaf)
+        index, checkpoint = check_proof(
+            pack.read(f"proofs/{event.index}.tlog-proof").decode(), leaf_hash=found, verifier=verifier
+        )
+    except KeyError:
+        report.break_at(event.index, "It has no proof in the pack.")
+        return
+    except (NoteError, ProofError, msgspec.DecodeError) as error:
+        report.break_at(event.index, f"It is not proven. {error}")
+        return
+    if index != event.index or checkpoint != report.against or found.hex() != event.leaf_hash:
+        report.break_at(event.index, "Its proof is another event's, or under another checkpoint.", read.id)
+    elif event.payload is not None:
+        commitment = hmac.digest(bytes.fromhex(event.salt or ""), event.payload.encode(), "sha256").hex()
+        if commitment != read.commitment:
+            report.break_at(event.index, "Its payload is not the one that its leaf commits to.", read.id)
+
+
+def _verify_export(path: Path, key: str | None, witnesses: Sequence[str]) -> Report:
+    """Of an export of everything, the root over its leaf hashes; of any other, that none is missing at its end."""
+    report, tree, count, closing = Report(), GrowingTree(), 0, None
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                record = msgspec.json.decode(line)
+            except msgspec.DecodeError as error:
+                raise ValueError(f"Line {count + 1} is no JSON. {error}") from None
+            if "export" in record:
+                closing = record["export"]
+                break
+            count += 1
+            if record["index"] == tree.size:
+                tree.push(bytes.fromhex(record["leaf_hash"]))
+    if closing is None:
+        report.break_at(None, "The export has no closing line: it was cut.")
+        return report
+    if closing["rows"] != count:
+        report.break_at(None, f"The export holds {count} events and was made with {closing['rows']}.")
+    if closing["checkpoint"] is None:
+        report.not_proven.append("Anything by signature: no checkpoint was signed when the export was made.")
+        return report
+    try:
+        verifier = _choose_key(report, key, closing["key"])
+        report.against = open_checkpoint(closing["checkpoint"], verifier)
+    except NoteError as error:
+        report.break_at(None, f"The checkpoint does not verify. {error}")
+        return report
+    if closing["filters"] or closing["from_index"] or report.against.size > tree.size:
+        report.not_proven.append("Each event by itself: only an export of everything, or an evidence pack, shows that.")
+    elif report.against.size == tree.size and tree.root() != report.against.root:
+        report.break_at(None, "The leaf hashes are not those that the checkpoint signs.")
+    elif report.against.size == tree.size:
+        report.proven.append(f"The leaf hashes of all {count} events are those that the checkpoint signs.")
+    check_witnesses(report, closing["checkpoint"], map(Verifier.parse, witnesses))
+    report.not_proven.append(NEVER_PROVEN)
+    return report
+
+
+def _choose_key(report: Report, given: str | None, enclosed: str) -> Verifier:
+    if given is None:
+        report.not_proven.append("That the key is the log's: it came in the file. Name the one you know with --key.")
+    return Verifier.parse(given or enclosed)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: whole. 1: damaged. 2: no such file, or not one of ours."""
+    parser = argparse.ArgumentParser(
+        prog="python -m audit.verify", description="Verify an evidence pack or a JSONL export."
+    )
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("--key", help="the log's verifier key, as you know it")
+    parser.add_argument("--witness", action="append", default=[], metavar="KEY", help="a witness's verifier key")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args(arguments)
+    try:
+        report = verify_file(options.file, key=options.key, witnesses=options.witness)
+    except (OSError, ValueError, KeyError) as error:
+        sys.stderr.write(f"{options.file}: {error}\n")
+        return 2
+    text = json.dumps(report.as_data()) if options.json else "\n".join(report.lines())
+    sys.stdout.write(
+        f"{text}\n{'' if options.json else 'Whole.' if report.is_whole else 'DAMAGED.'}\n".rstrip("\n") + "\n"
+    )
+    return 0 if report.is_whole else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""A sequencer for tests: the real one, with the run's key and a state file of the test's own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from audit.connections import open_connection
+from audit.sequencer import Sequencer
+from audit.signing import SignedState, read_signer
+
+
+@contextmanager
+def sequencing(folder: Path) -> Iterator[Sequencer]:
+    """A sequencer that leads, over a connection of its own; what it signed last is kept in `folder`."""
+    signer = read_signer()
+    with open_connection() as connection:
+        sequencer = Sequencer(connection, signer, SignedState(folder / "signed", signer.verifier))
+        assert sequencer.take_lead()
+        yield sequencer
+
+
+def sequence(folder: Path) -> int:
+    """One turn: everything committed has its place under a signed checkpoint. Returns the size of the tree."""
+    with sequencing(folder) as sequencer:
+        signed = sequencer.turn(heartbeat=0).signed
+        assert signed is not None
+        return signed.size
