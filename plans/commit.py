@@ -1,0 +1,414 @@
+"""The commit engine: claim, call, settle. Whatever dies or repeats, a plan is applied at most once."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db.models import Q, QuerySet
+
+from audit.kinds import Kind
+from audit.recording import Actor
+from plans import callbacks, clock, ending, vault
+from plans.chronicle import SWEEP, target_actor, tell
+from plans.errors import CannotPlan, Fenced, Unavailable
+from plans.locks import LockTimeout, limited_wait, lock_plan
+from plans.models import Approval, Commit, Fence, Plan, TargetAddress, Wish
+from plans.states import BUSY, AbandonReason, Outcome, State
+from plans.targets import operations
+from plans.targets.base import (
+    Address,
+    Applied,
+    Change,
+    CommitReply,
+    Declined,
+    Lapsed,
+    Moved,
+    RemoteTarget,
+    Unclear,
+    Unsent,
+)
+from plans.targets.http import HttpTarget, address_of
+
+logger = logging.getLogger(__name__)
+
+FIRST_CHECK_AFTER = timedelta(seconds=2)
+LOST = "No answer was written down in time: whoever made the attempt may have died."
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An attempt that is on disk and has yet to be made. `claimed` is `time.monotonic()` from before the claim."""
+
+    plan_pk: int
+    attempt_pk: int
+    claimed: float
+
+
+# --- claim ----------------------------------------------------------------------------------------------------------
+
+
+def claim(plan: Plan, *, actor: Actor, at: datetime) -> Commit:
+    """Move a locked, pending, living, approved plan to `committing` and write down the attempt.
+
+    Raises `Fenced` where another plan may be writing to one of its action targets. The caller's transaction must be
+    committed before a remote target is called.
+    """
+    if plan.is_hosted:
+        check_fence(plan.agent_id, plan.target_id, plan.action_targets)
+    else:
+        _take_fence(plan)
+    plan.state, plan.state_changed_at, plan.claimed_at = State.COMMITTING.value, at, at
+    plan.save(update_fields=["state", "state_changed_at", "claimed_at"])
+    return start_attempt(plan, actor=actor, at=at)
+
+
+def start_attempt(plan: Plan, *, actor: Actor, at: datetime) -> Commit:
+    """Write down one more attempt of a locked plan, under the plan's one key, and tell it."""
+    attempt = Commit.objects.create(
+        plan=plan,
+        number=plan.commits.count() + 1,
+        started_by=actor.type,
+        started_by_id=actor.id,
+        started_by_name=actor.name,
+        started_at=at,
+    )
+    tell(plan, Kind.COMMIT_STARTED, actor=actor, data={"attempt": attempt.number})
+    return attempt
+
+
+def _take_fence(plan: Plan) -> None:
+    """Insert the plan's fence rows, sorted, so that two claims never wait for each other crosswise.
+
+    The unique constraint decides who is first; an unconfirmed plan, which has no row for everybody, looks for those
+    of others besides.
+    """
+    scopes = [str(plan.agent_id)] + ([Fence.EVERYBODY] if plan.has_confirmed_actions else [])
+    with limited_wait(settings.LOCK_WAIT), connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO plans_fence (plan_id, target_id, action_target, scope)
+            SELECT %s, %s, touched, scope FROM unnest(%s::text[]) AS touched, unnest(%s::text[]) AS scope
+            ORDER BY touched, scope
+            ON CONFLICT ON CONSTRAINT plans_fence_one_plan_per_action_target DO NOTHING
+            """,
+            [plan.pk, plan.target_id, plan.action_targets, scopes],
+        )
+        if cursor.rowcount != len(plan.action_targets) * len(scopes):
+            raise _fenced(plan.agent_id, plan.target_id, plan.action_targets, but=plan.pk)
+    check_fence(plan.agent_id, plan.target_id, plan.action_targets, but=plan.pk)
+
+
+def check_fence(agent_pk: int, target_pk: int, action_targets: Sequence[str], *, but: int | None = None) -> None:
+    """Raise `Fenced` where a plan that may be writing to one of these targets keeps this agent out."""
+    if _fences(agent_pk, target_pk, action_targets, but).exists():
+        raise _fenced(agent_pk, target_pk, action_targets, but)
+
+
+def _fences(agent_pk: int, target_pk: int, action_targets: Sequence[str], but: int | None) -> "QuerySet[Fence]":
+    return Fence.objects.filter(
+        Q(scope=Fence.EVERYBODY) | Q(scope=str(agent_pk)), target_id=target_pk, action_target__in=action_targets
+    ).exclude(plan_id__in=[but] if but else [])
+
+
+def _fenced(agent_pk: int, target_pk: int, action_targets: Sequence[str], but: int | None) -> Fenced:
+    """The refusal; it names the plan in the way only to that plan's own agent."""
+    held = _fences(agent_pk, target_pk, action_targets, but).select_related("plan").order_by("id").first()
+    own = held.plan.plan_id if held is not None and held.plan.agent_id == agent_pk else None
+    touched = held.action_target if held is not None else action_targets[0]
+    members = {"fenced_by": own} if own is not None else {}
+    return Fenced(f"Another plan that touches {touched} is being written, or its outcome is not known yet.", **members)
+
+
+# --- hosted: one transaction ----------------------------------------------------------------------------------------
+
+
+def apply_hosted(plan: Plan, attempt: Commit) -> None:
+    """Re-read the inputs under lock, and write the plan, or end it with what moved. In the caller's transaction.
+
+    An exception of the operation, a deadlock or a lock not had in time undoes the operation's own writes alone, puts
+    the plan back to `pending` with `commit.unsent`, and leaves the attempt's trace. A lost connection undoes all.
+    """
+    try:
+        with transaction.atomic():
+            _apply_hosted(plan, attempt)
+    except InterfaceError:
+        raise
+    except Exception as error:  # the operation's code is anybody's, and its writes are undone by the savepoint
+        if isinstance(error, DatabaseError) and (connection.connection is None or connection.connection.closed):
+            raise
+        # The class alone: a message or a frame of foreign code may hold what it was given.
+        name = type(error.__cause__ if isinstance(error, DatabaseError) and error.__cause__ else error).__name__
+        logger.error("hosted operation %s failed with %s", plan.operation, name)
+        plan.refresh_from_db()
+        attempt.refresh_from_db()
+        unsend(plan, attempt, f"The operation failed: {name}.", at=clock.now())
+
+
+def _apply_hosted(plan: Plan, attempt: Commit) -> None:
+    actor = target_actor(plan)
+    operation = operations.get_operation(plan.operation)
+    if operation is None:
+        raise LookupError("the operation is not registered any more")
+    inputs = msgspec.json.decode(plan.inputs, type=operation.Inputs)
+    current = operation.read(inputs, lock=True)
+    at = clock.now()  # the row locks above may have been waited for
+    if at >= plan.expires_at:
+        _settle_attempt(attempt, Outcome.EXPIRED, at)
+        ending.expire(plan, at=at, actor=actor)
+        return
+    planned = msgspec.json.decode(plan.planned_state or "{}")
+    moved = operations.changed_fields(planned, current)
+    if moved:
+        _settle_attempt(attempt, Outcome.CONFLICTED, at)
+        ending.conflict(plan, [_change(entry) for entry in moved], actor=actor, at=at)
+        return
+    actions = operations.decode_actions(plan.actions)
+    try:
+        with transaction.atomic():
+            result = operation.apply(inputs, actions)
+    except CannotPlan as error:
+        _settle_attempt(attempt, Outcome.REFUSED, at)
+        ending.refuse(plan, error.detail, actor=actor, at=at)
+        return
+    _check_promise(actions, operation.read(inputs, lock=True))
+    ending.commit(plan, attempt, operations.dump(result), actor=actor, at=clock.now())
+
+
+def _change(entry: dict[str, operations.JsonValue]) -> Change:
+    planned, current = operations.dump(entry["planned"]), operations.dump(entry["current"])
+    return Change(str(entry["target"]), str(entry["field"]), planned, current)
+
+
+def _check_promise(actions: Sequence[operations.Action], state: operations.State) -> None:
+    """What was approved is what is there: raises where a field that an action names does not hold its `to`."""
+    for action in actions:
+        if action.target not in state:
+            continue
+        record = state[action.target]
+        if (record is None) is not (action.op == "delete"):
+            raise AssertionError(f"{action.target} is not there as planned")
+        if action.op != "update" or record is None or not isinstance(action.field, str) or action.field not in record:
+            continue
+        if operations.dump(record[action.field]) != operations.dump(action.to):
+            raise AssertionError(f"{action.target} {action.field} does not hold what was planned")
+
+
+# --- remote: call outside any transaction, settle afterwards --------------------------------------------------------
+
+
+def remote_target() -> RemoteTarget:
+    """How remote targets are spoken to."""
+    return HttpTarget(timeout=settings.COMMIT_TIMEOUT)
+
+
+def address(plan: Plan) -> Address:
+    """Where this plan commits: the address it was received under, never one that came later."""
+    assert plan.address_id is not None, "a hosted plan has no address"
+    where = TargetAddress.objects.select_related("target").get(pk=plan.address_id)
+    return address_of(
+        base_url=where.base_url,
+        commit_path=where.commit_path,
+        status_path=where.status_path,
+        operation=plan.operation,
+        plan_id=plan.plan_id,
+        credentials=vault.open_credentials(where),
+    )
+
+
+def carry_out(call: Call) -> Plan:
+    """Make the attempt that a claim wrote down, once, and settle it. Holds no transaction while it waits.
+
+    A worker that slept too long between claim and call sends nothing: its claim may be taken for lost by now.
+    """
+    assert not connection.in_atomic_block, "a target is never called inside a transaction"
+    plan = Plan.objects.select_related("agent", "target", "task", "policy").get(pk=call.plan_pk)
+    if plan.token_sealed is None:
+        return settle(call.attempt_pk, Unsent("Nothing was sent: the plan had ended."))
+    token, where = vault.open_token(plan), address(plan)
+    spare = settings.CLAIM_OVERDUE_AFTER - settings.COMMIT_TIMEOUT
+    at = clock.now()
+    if at >= plan.expires_at or time.monotonic() - call.claimed > spare.total_seconds():
+        return settle(call.attempt_pk, Unsent("Nothing was sent: the time for it had passed."))
+    reply = remote_target().commit(where, token=token, fingerprint=plan.input_fingerprint, key=plan.idempotency_key)
+    return settle(call.attempt_pk, reply)
+
+
+@transaction.atomic(durable=True)
+def settle(attempt_pk: int, reply: CommitReply) -> Plan:
+    """Write down how an attempt came out. A late answer counts too; one against an end is told, and changes nothing.
+
+    A no decides only where no other attempt of the plan may have arrived (CONTRACT section 6).
+    """
+    attempt = Commit.objects.get(pk=attempt_pk)
+    plan = lock_plan(attempt.plan_id, is_patient=True)
+    attempt.refresh_from_db()
+    at = clock.now()
+    attempt.http_status, attempt.detail = reply.status, getattr(reply, "detail", "")
+    if State(plan.state) not in BUSY:
+        _settle_late(plan, attempt, reply, at)
+        return plan
+    others = plan.commits.filter(may_have_arrived=True).exclude(pk=attempt.pk).exists()
+    match reply:
+        case Applied(result=result):
+            _resolved(plan, attempt, State.COMMITTED)
+            ending.commit(plan, attempt, result, actor=target_actor(plan), at=at)
+        case Unsent(detail=detail) if not others and plan.state == State.COMMITTING.value:
+            unsend(plan, attempt, detail, at=at)
+        case Unsent():  # this attempt, but not one before it; or the plan was taken for lost by now
+            _settle_attempt(attempt, Outcome.UNSENT, at)
+            mark_unknown(plan, at=at, detail=attempt.detail)
+        case Moved() | Declined() | Lapsed() if not others:
+            _resolved(plan, attempt, _END_BY_NO[type(reply)])
+            _end_by_no(plan, attempt, reply, at)
+        case Moved() | Declined() | Lapsed() | Unclear():
+            _settle_attempt(attempt, Outcome.UNKNOWN, at)
+            mark_unknown(plan, at=at, detail=attempt.detail, retry_after=getattr(reply, "retry_after", None))
+    return plan
+
+
+_END_BY_NO: dict[type[CommitReply], State] = {
+    Moved: State.CONFLICTED,
+    Declined: State.REFUSED,
+    Lapsed: State.ABANDONED,
+}
+
+
+def _end_by_no(plan: Plan, attempt: Commit, reply: Moved | Declined | Lapsed, at: datetime) -> None:
+    actor = target_actor(plan)
+    match reply:
+        case Moved(changes=changes, detail=detail):
+            _settle_attempt(attempt, Outcome.CONFLICTED, at)
+            ending.conflict(plan, changes, actor=actor, at=at, detail=detail)
+        case Declined(detail=detail):
+            _settle_attempt(attempt, Outcome.REFUSED, at)
+            ending.refuse(plan, detail, actor=actor, at=at)
+        case Lapsed():
+            _settle_attempt(attempt, Outcome.EXPIRED, at)
+            ending.expire(plan, at=at, actor=actor)
+
+
+def _settle_late(plan: Plan, attempt: Commit, reply: CommitReply, at: datetime) -> None:
+    """An answer for a plan that ended meanwhile, or whose attempt was found unsent: news, never a change."""
+    if attempt.outcome is None:
+        _settle_attempt(attempt, Outcome.UNSENT if isinstance(reply, Unsent) else Outcome.UNKNOWN, at)
+    if isinstance(reply, Applied) and plan.state != State.COMMITTED.value:
+        tell(
+            plan,
+            Kind.COMMIT_CONTRADICTED,
+            actor=target_actor(plan),
+            data={"state": plan.state, "attempt": attempt.number, "target_says": "committed"},
+        )
+
+
+def _settle_attempt(attempt: Commit, outcome: Outcome, at: datetime) -> None:
+    attempt.outcome, attempt.settled_at = outcome.value, at
+    attempt.may_have_arrived = outcome is not Outcome.UNSENT
+    attempt.save(update_fields=["outcome", "settled_at", "may_have_arrived", "http_status", "detail"])
+
+
+def unsend(plan: Plan, attempt: Commit, detail: str, *, at: datetime) -> None:
+    """Provably nothing was sent: pending again, the approval that started it void, a kept wish carried out."""
+    attempt.detail = detail
+    _settle_attempt(attempt, Outcome.UNSENT, at)
+    plan.state, plan.state_changed_at, plan.claimed_at = State.PENDING.value, at, None
+    plan.save(update_fields=["state", "state_changed_at", "claimed_at"])
+    Fence.objects.filter(plan=plan).delete()
+    voided = 0
+    if attempt.started_by == "person":
+        approvals = Approval.objects.filter(plan=plan, voided_at=None, reviewer_id=int(attempt.started_by_id))
+        voided = approvals.update(voided_at=at, void_reason="unsent")
+    tell(plan, Kind.COMMIT_UNSENT, actor=target_actor(plan), data={
+        "attempt": attempt.number, "detail": detail, "approvals_voided": voided,
+    })  # fmt: skip
+    wish = Wish.objects.filter(agent=plan.agent, target=plan.target, plan_id=plan.plan_id).first()
+    if wish is not None:
+        ending.abandon(plan, AbandonReason(wish.reason), actor=SWEEP, at=at, data={"wished_at_commit": True})
+
+
+def mark_unknown(plan: Plan, *, at: datetime, detail: str, retry_after: timedelta | None = None) -> None:
+    """An attempt may have arrived and nothing trustworthy is known: say so, and plan when to look again."""
+    is_news = plan.state == State.COMMITTING.value
+    if is_news:
+        plan.state, plan.state_changed_at, plan.unknown_since = State.UNKNOWN.value, at, at
+    pause = min(FIRST_CHECK_AFTER * 2 ** min(plan.check_count, 5), timedelta(minutes=1))
+    plan.next_check_at = at + max(pause, min(retry_after or pause, timedelta(minutes=5)))
+    plan.save(update_fields=["state", "state_changed_at", "unknown_since", "next_check_at"])
+    tell(plan, Kind.COMMIT_UNKNOWN, actor=SWEEP, data={"detail": detail})
+    if is_news:
+        callbacks.queue(plan, "plan.unknown", at=at)
+
+
+def _resolved(plan: Plan, attempt: Commit, state: State) -> None:
+    """Where an outcome was unknown before, tell first how it was found out."""
+    if plan.state == State.UNKNOWN.value:
+        data = {"how": "answer", "attempt": attempt.number, "state": state.value}
+        tell(plan, Kind.COMMIT_RESOLVED, actor=target_actor(plan), data=data)
+
+
+def settle_overdue(plan_pk: int) -> bool:
+    """Make a plan whose claim is 45 s old and unsettled `unknown`. True where it did; may be repeated.
+
+    Looks before it locks: nobody waits here for a row in which there is nothing to settle, and somebody who holds the
+    row for long settles it.
+    """
+    before = clock.now() - settings.CLAIM_OVERDUE_AFTER
+    if not Plan.objects.filter(pk=plan_pk, state=State.COMMITTING.value, claimed_at__lte=before).exists():
+        return False
+    try:
+        return _settle_overdue(plan_pk)
+    except LockTimeout:
+        return False
+
+
+@transaction.atomic(durable=True)
+def _settle_overdue(plan_pk: int) -> bool:
+    plan = lock_plan(plan_pk)
+    at = clock.now()
+    if plan.state != State.COMMITTING.value or plan.claimed_at is None:
+        return False
+    if at < plan.claimed_at + settings.CLAIM_OVERDUE_AFTER:
+        return False
+    if not settle_lost(plan, at=at):
+        mark_unknown(plan, at=at, detail=LOST)
+    return True
+
+
+def settle_lost(plan: Plan, *, at: datetime) -> bool:
+    """Call the attempts of a locked, busy plan that nobody settled in 45 s unknown. True where there were any."""
+    lost = list(plan.commits.filter(settled_at=None, started_at__lte=at - settings.CLAIM_OVERDUE_AFTER))
+    for attempt in lost:
+        attempt.detail = LOST
+        _settle_attempt(attempt, Outcome.UNKNOWN, at)
+    if lost:
+        mark_unknown(plan, at=at, detail=LOST)
+    return bool(lost)
+
+
+def attempt_that_arrived(plan: Plan, *, actor: Actor, at: datetime) -> Commit:
+    """The newest attempt of a locked plan that may have arrived, to carry the result of a commit found out later.
+
+    Where none may have, the target wrote it without us, and gets a row that says so.
+    """
+    arrived = plan.commits.filter(may_have_arrived=True).order_by("-number").first()
+    return arrived or Commit.objects.create(
+        plan=plan,
+        number=plan.commits.count() + 1,
+        started_by=actor.type,
+        started_by_id=actor.id,
+        started_by_name=actor.name,
+        started_at=at,
+        detail="Not sent by the desk: the target says that it was committed.",
+    )
+
+
+def unavailable(plan: Plan) -> Unavailable:
+    """The refusal for an attempt that sent nothing."""
+    last = plan.commits.order_by("-number").first()
+    refusal = Unavailable(last.detail if last is not None else "Nothing was sent.", retry_after_seconds=5)
+    refusal.headers["Retry-After"] = "5"
+    return refusal

@@ -1,0 +1,49 @@
+"""Webhook ids that got a final answer: the same id with other bytes is refused, with the same bytes it is welcome."""
+
+import hmac
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import transaction
+
+from plans import clock
+from plans.errors import DeliveryReused
+from plans.locks import lock_agent
+from plans.models import Agent, Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One delivery: its id, and the keyed hash of the very bytes that were signed."""
+
+    webhook_id: str
+    body_hash: bytes = field(repr=False)
+
+
+def check(agent: Agent, received: Received) -> None:
+    """Raise `DeliveryReused` where the id is known with other bytes. Reads only."""
+    known = Delivery.objects.filter(agent=agent, webhook_id=received.webhook_id).first()
+    if known is not None and not hmac.compare_digest(bytes(known.body_hash), received.body_hash):
+        raise DeliveryReused("This webhook-id was used for another body.")
+
+
+def bind(agent: Agent, received: Received | None) -> datetime | None:
+    """Bind the id to its bytes, in the transaction that carries the delivery out; its caller has locked the agent.
+
+    Returns when this delivery was bound first, which a redelivery finds again; None where there is no delivery.
+    """
+    if received is None:
+        return None
+    check(agent, received)
+    delivery, _ = Delivery.objects.get_or_create(
+        agent=agent,
+        webhook_id=received.webhook_id,
+        defaults={"body_hash": received.body_hash, "received_at": clock.now()},
+    )
+    return delivery.received_at
+
+
+@transaction.atomic(durable=True)
+def bind_final(agent: Agent, received: Received) -> None:
+    """Bind the id of a delivery whose final answer changes nothing else: refused for good, or told before."""
+    bind(lock_agent(agent.pk), received)

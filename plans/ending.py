@@ -1,0 +1,137 @@
+"""Ends one locked plan, for good: its state, its fact, its event and the token's destruction are one change."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from audit.canonical import RawJson
+from audit.kinds import Kind
+from audit.recording import Actor
+from plans import callbacks
+from plans.chronicle import SWEEP, tell
+from plans.instants import format_instant_exact
+from plans.models import (
+    Abandonment,
+    Commit,
+    Conflict,
+    ConflictChange,
+    Fence,
+    ObservedWrite,
+    Plan,
+    Refusal,
+    Rejection,
+    Wish,
+)
+from plans.states import ENDS, AbandonReason, Outcome, State
+from plans.targets.base import Change
+
+# Every function here wants `plan` locked by `locks.lock_plan` in the current transaction, and `at` read after it.
+
+
+def abandon(
+    plan: Plan, reason: AbandonReason, *, actor: Actor, at: datetime, data: Mapping[str, Any] | None = None
+) -> None:
+    """Planned and not done, for one reason."""
+    _close(plan, State.ABANDONED, at)
+    Abandonment.objects.create(plan=plan, reason=reason.value, at=at)
+    tell(plan, Kind.PLAN_ABANDONED, actor=actor, data={"reason": reason.value, **(data or {})})
+    callbacks.queue(plan, "plan.abandoned", at=at)
+
+
+def is_withdrawn(plan: Plan) -> bool:
+    """True where the agent or the target was disabled, or the target repointed, while the plan was on its way in.
+
+    Such a plan was not there yet for those who end pending plans; a decision ends it (`withdrawn`) instead.
+    """
+    is_disabled = plan.agent.disabled_at is not None or plan.target.disabled_at is not None
+    if is_disabled or plan.is_hosted:
+        return is_disabled
+    return plan.address_id != plan.target.addresses.order_by("-id").values_list("id", flat=True).first()
+
+
+def expire(plan: Plan, *, at: datetime, actor: Actor = SWEEP) -> None:
+    """Past its expiry: `plan.expired` says so, `plan.abandoned` ends it."""
+    tell(plan, Kind.PLAN_EXPIRED, actor=actor, data={"expires_at": format_instant_exact(plan.expires_at)})
+    abandon(plan, AbandonReason.EXPIRED, actor=actor, at=at)
+
+
+def reject(plan: Plan, *, reviewer: Any, actor: Actor, seen_digest: str, reason: str, at: datetime) -> None:
+    """A reviewer's no."""
+    _close(plan, State.REJECTED, at)
+    Rejection.objects.create(plan=plan, reviewer=reviewer, seen_digest=seen_digest, reason=reason, rejected_at=at)
+    tell(plan, Kind.PLAN_REJECTED, actor=actor, data={"reason": reason, "digest": seen_digest})
+    callbacks.queue(plan, "plan.rejected", at=at)
+
+
+def conflict(plan: Plan, changes: Sequence[Change], *, actor: Actor, at: datetime, detail: str = "") -> None:
+    """The world moved and nothing was written; what is known of the change is kept, field by field."""
+    _close(plan, State.CONFLICTED, at)
+    row = Conflict.objects.create(plan=plan, at=at, detail=detail)
+    ConflictChange.objects.bulk_create(
+        ConflictChange(
+            conflict=row,
+            position=place,
+            target=change.target,
+            field=change.field,
+            planned=change.planned,
+            current=change.current,
+        )
+        for place, change in enumerate(changes)
+    )
+    tell(
+        plan,
+        Kind.COMMIT_CONFLICTED,
+        actor=actor,
+        data={"changed": [as_told(change) for change in changes], "detail": detail},
+    )
+    callbacks.queue(plan, "plan.conflicted", at=at)
+
+
+def refuse(plan: Plan, reason: str, *, kind: Kind = Kind.COMMIT_REFUSED, actor: Actor, at: datetime) -> None:
+    """The target said no, or (`plan.refused`) tells of the plan otherwise than the agent; nothing was written."""
+    _close(plan, State.REFUSED, at)
+    Refusal.objects.create(plan=plan, reason=reason, at=at)
+    tell(plan, kind, actor=actor, data={"reason": reason})
+    callbacks.queue(plan, "plan.refused", at=at)
+
+
+def commit(plan: Plan, attempt: Commit, result: str | None, *, actor: Actor, at: datetime) -> None:
+    """Applied. The attempt carries the result; the write counts as the agent's own for its other plans."""
+    _close(plan, State.COMMITTED, at)
+    attempt.outcome, attempt.settled_at, attempt.result = Outcome.COMMITTED.value, at, result
+    attempt.save(update_fields=["outcome", "settled_at", "result", "http_status", "detail"])
+    ObservedWrite.objects.create(
+        agent=plan.agent,
+        target=plan.target,
+        task_id=plan.task.task_id,
+        action_targets=plan.action_targets,
+        at=at,
+        plan=plan,
+    )
+    tell(
+        plan,
+        Kind.COMMIT_SUCCEEDED,
+        actor=actor,
+        data={"attempt": attempt.number, "result": None if result is None else RawJson(result)},
+    )
+    callbacks.queue(plan, "plan.committed", at=at)
+
+
+def as_told(change: Change) -> dict[str, Any]:
+    """A change as events and answers show it; a value that the target did not give is left out."""
+    told: dict[str, Any] = {"target": change.target, "field": change.field}
+    if change.planned is not None:
+        told["planned"] = RawJson(change.planned)
+    if change.current is not None:
+        told["current"] = RawJson(change.current)
+    return told
+
+
+def _close(plan: Plan, state: State, at: datetime) -> None:
+    """The part that all ends share. The database refuses it for a plan that ended before."""
+    assert state in ENDS
+    plan.state, plan.state_changed_at = state.value, at
+    plan.token_sealed, plan.next_check_at = None, None
+    plan.save(update_fields=["state", "state_changed_at", "token_sealed", "next_check_at"])
+    Fence.objects.filter(plan=plan).delete()
+    Wish.objects.filter(agent=plan.agent, target=plan.target, plan_id=plan.plan_id).delete()

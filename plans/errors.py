@@ -1,0 +1,244 @@
+"""Every refusal of the desk: its slug, its HTTP status, what it says of the plan, and what to do next."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+Next = Literal["replan", "wait", "poll", "retry_same_key", "read_plan", "fix_request", "check_status", "ask", "stop"]
+PlanWrite = Literal["none", "done", "possible"]
+
+
+class Refused(Exception):
+    """A request the desk did not carry out. One subclass per slug of the contract.
+
+    `detail` is a sentence for whoever reads the answer. `members` go into the problem document beside the
+    standard ones; they never hold a token, a secret, or anything of another agent.
+    """
+
+    slug: ClassVar[str]
+    status: ClassVar[int]
+    title: ClassVar[str]
+    next: ClassVar[Next | None] = None
+    plan_write: PlanWrite | None = None  # None: not known, which callers must take for `possible`
+
+    def __init__(self, detail: str, **members: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.members: Mapping[str, Any] = members
+        self.headers: dict[str, str] = {}
+
+
+class Unauthenticated(Refused):
+    slug, status, title = "unauthenticated", 401, "Who is asking?"
+
+
+class BadSignature(Refused):
+    slug, status, title = "bad-signature", 401, "The signature does not fit"
+
+
+class Forbidden(Refused):
+    slug, status, title = "forbidden", 403, "Not allowed"
+    next = "stop"
+
+
+class AgentPaused(Refused):
+    slug, status, title = "agent-paused", 403, "This agent is paused"
+    next = "ask"
+
+
+class NotFound(Refused):
+    slug, status, title = "not-found", 404, "There is nothing here"
+
+
+class UnknownTarget(Refused):
+    slug, status, title = "unknown-target", 404, "This target is not registered for this agent"
+    next = "ask"
+
+
+class UnknownOperation(Refused):
+    slug, status, title = "unknown-operation", 404, "This operation is not registered"
+    next = "fix_request"
+
+
+class MethodNotAllowed(Refused):
+    slug, status, title = "method-not-allowed", 405, "This method is not allowed here"
+
+
+class TooLarge(Refused):
+    slug, status, title = "too-large", 413, "The body is too large"
+    next = "fix_request"
+
+
+class NotJson(Refused):
+    slug, status, title = "not-json", 415, "The body must be application/json"
+    next = "fix_request"
+
+
+class Malformed(Refused):
+    slug, status, title = "malformed", 400, "The body is not the JSON this door takes"
+    next = "fix_request"
+
+
+class AmbiguousPlan(Refused):
+    slug, status, title = "ambiguous-plan", 400, "Several targets know a plan of this id"
+    next = "fix_request"
+
+
+class Invalid(Refused):
+    """A well-formed request with a wrong value; `errors` names each place by its JSON pointer."""
+
+    slug, status, title = "invalid", 422, "A value is not acceptable"
+    next = "fix_request"
+
+    def __init__(self, detail: str, errors: Sequence[tuple[str, str]] = (), **members: Any) -> None:
+        if errors:
+            members["errors"] = [{"pointer": pointer, "detail": text} for pointer, text in errors]
+        super().__init__(detail, **members)
+
+
+class PlanIdTaken(Refused):
+    slug, status, title = "plan-id-taken", 422, "Another plan has this id"
+    next = "stop"
+
+
+class IntentTaken(Refused):
+    slug, status, title = "intent-taken", 422, "A plan of this intent is being written or was written"
+    next = "check_status"
+
+
+class TokenTaken(Refused):
+    slug, status, title = "token-taken", 422, "Another plan has this token"
+    next = "stop"
+
+
+class NotReplaceable(Refused):
+    slug, status, title = "not-replaceable", 422, "The plan to replace may have been written"
+    next = "check_status"
+
+
+class DeliveryReused(Refused):
+    slug, status, title = "delivery-reused", 422, "This webhook-id was used for another body"
+    next = "stop"
+
+
+class CannotPlan(Refused):
+    """The operation says that these inputs cannot be planned; nothing is recorded but that."""
+
+    slug, status, title = "cannot-plan", 422, "The operation can't plan this"
+    next = "stop"
+    plan_write: PlanWrite | None = "none"
+
+
+class Fenced(Refused):
+    slug, status, title = "fenced", 423, "Another plan is writing to the same place"
+    next = "wait"
+    plan_write: PlanWrite | None = "none"
+
+
+class TooMany(Refused):
+    slug, status, title = "too-many", 429, "Too many"
+    next = "wait"
+
+
+class Unavailable(Refused):
+    """Nothing was sent and nothing written; the same request may be made again with the same key."""
+
+    slug, status, title = "unavailable", 503, "Not now"
+    next = "retry_same_key"
+    plan_write: PlanWrite | None = "none"
+
+
+class TargetBusy(Unavailable):
+    """As many calls as one target may have at once are under way; nothing was claimed for this one."""
+
+
+class KeyRequired(Refused):
+    slug, status, title = "key-required", 400, "An Idempotency-Key header is required"
+    next = "fix_request"
+    plan_write: PlanWrite | None = "none"
+
+
+class KeyInvalid(Refused):
+    slug, status, title = "key-invalid", 400, "The Idempotency-Key header is malformed"
+    next = "fix_request"
+    plan_write: PlanWrite | None = "none"
+
+
+class KeyReused(Refused):
+    slug, status, title = "key-reused", 422, "This key was used for another payload"
+    next = "check_status"
+    plan_write: PlanWrite | None = "none"
+
+
+class NeverPlanned(Refused):
+    slug, status, title = "never-planned", 404, "This token names no plan"
+    next = "check_status"
+    plan_write: PlanWrite | None = "none"
+
+
+class FingerprintRequired(Refused):
+    slug, status, title = "fingerprint-required", 428, "The plan's input fingerprint is required"
+    next = "fix_request"
+    plan_write: PlanWrite | None = "none"
+
+
+class FingerprintMismatch(Refused):
+    slug, status, title = "fingerprint-mismatch", 412, "This is not the plan's input fingerprint"
+    next = "read_plan"
+    plan_write: PlanWrite | None = "none"
+
+
+class ApprovalRequired(Refused):
+    slug, status, title = "approval-required", 403, "A person has to approve this plan first"
+    next = "wait"
+    plan_write: PlanWrite | None = "none"
+
+
+class PlanConflicted(Refused):
+    slug, status, title = "conflict", 409, "An input changed after the plan was made"
+    next = "replan"
+    plan_write: PlanWrite | None = "none"
+
+
+class PlanExpired(Refused):
+    slug, status, title = "expired", 410, "The plan has expired"
+    next = "replan"
+    plan_write: PlanWrite | None = "none"
+
+
+class PlanAbandoned(Refused):
+    slug, status, title = "abandoned", 410, "The plan was abandoned"
+    next = "ask"
+    plan_write: PlanWrite | None = "none"
+
+
+class PlanRefused(Refused):
+    slug, status, title = "refused", 422, "The target said no"
+    next = "stop"
+    plan_write: PlanWrite | None = "none"
+
+
+class PlanRejected(Refused):
+    slug, status, title = "rejected", 403, "A reviewer rejected this plan"
+    next = "stop"
+    plan_write: PlanWrite | None = "none"
+
+
+class OutcomeUnknown(Refused):
+    slug, status, title = "outcome-unknown", 504, "The target gave no trustworthy answer"
+    next = "poll"
+    plan_write: PlanWrite | None = "possible"
+
+
+class StillCommitting(Exception):
+    """An attempt is under way and did not settle while this request waited: answered 202 to agents."""
+
+
+class DecisionRefused(Exception):
+    """A person's decision that was not taken. The reason is recorded as `decision.refused`.
+
+    `status` is that of the page (CONTRACT section 8); `code` is a stable word for the log and for tests.
+    """
+
+    def __init__(self, code: str, status: int, sentence: str, *, field: str | None = None) -> None:
+        super().__init__(sentence)
+        self.code, self.status, self.sentence, self.field = code, status, sentence, field

@@ -1,0 +1,101 @@
+"""Who may decide a plan, how many must, and what they have to type first. Pure: facts in, verdicts out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from plans.states import State
+
+MAX_APPROVALS: Final = 10
+"""More people than this are never asked; the database says so too."""
+
+
+class Person(Protocol):
+    """What a verdict needs of a person."""
+
+    pk: Any
+    is_active: bool
+    is_reviewer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether somebody may decide, and the sentence that says why not."""
+
+    is_allowed: bool
+    code: str = ""
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A fact of this plan that has to be typed before it can be approved. `fact` is never sent to the page."""
+
+    label: str
+    unit: str
+    fact: str
+    change: int  # counted from 1, as the page does
+
+    def is_met_by(self, typed: str) -> bool:
+        """True where the typed text is the fact, spaces around it aside."""
+        return typed.strip() == self.fact.strip()
+
+
+def may_decide(person: Person, *, owner_id: Any) -> Verdict:
+    """A reviewer who is not the agent's owner may decide its plans. Nobody else."""
+    if not person.is_active or not person.is_reviewer:
+        return Verdict(False, "not-a-reviewer", "You are not a reviewer, so someone else has to decide.")
+    if person.pk == owner_id:
+        return Verdict(False, "own-agent", "This plan is by an agent of yours, so someone else has to decide.")
+    return Verdict(True)
+
+
+def approvals_needed(*, of_policy: int | None, of_operation: int) -> int:
+    """How many people have to approve: the policy's number where it names one, else the operation's."""
+    return of_operation if of_policy is None else of_policy
+
+
+def guard_of(actions_text: str, *, is_always: bool = False) -> Guard | None:
+    """The fact to type for a plan that can't be undone or deletes (or `is_always`, by policy); None for others.
+
+    The fact is the first such change's own: the name of what is deleted, else its new value, else (for an object)
+    the first plain value in it, so that every plan asks for something else and only its page tells.
+    """
+    actions = msgspec.json.decode(actions_text, type=list[dict[str, msgspec.Raw]])
+    for number, action in enumerate(actions, 1):
+        op = str(msgspec.json.decode(action["op"]))
+        if is_always or op == "delete" or bytes(action.get("reversible", msgspec.Raw(b"true"))) == b"false":
+            return _guard(number, op, action)
+    return None
+
+
+def _guard(number: int, op: str, action: Mapping[str, msgspec.Raw]) -> Guard:
+    target = str(msgspec.json.decode(action["target"]))
+    if op != "delete" and "to" in action:
+        field = str(msgspec.json.decode(action["field"])) if "field" in action else ""
+        value = action["to"]
+        if bytes(value).lstrip()[:1] == b"{":
+            for name, member in msgspec.json.decode(value, type=dict[str, msgspec.Raw]).items():
+                if (fact := _plain(member)) is not None:
+                    return Guard(f"Type the {name} of change {number}", "", fact, number)
+        elif (fact := _plain(value)) is not None:
+            return Guard(f"Type the new {field or 'value'} of change {number}", "", fact, number)
+    return Guard(f"Type the name of the record in change {number}", "", target, number)
+
+
+def _plain(value: msgspec.Raw) -> str | None:
+    """A number as written, or a short text that can be typed; None for anything else."""
+    written = bytes(value).decode().strip()
+    if written[:1] in "-0123456789":
+        return written
+    if written[:1] == '"':
+        text = str(msgspec.json.decode(value)).strip()
+        return text if 0 < len(text) <= 80 and text.isprintable() and text.isascii() else None
+    return None
+
+
+def can_be_decided(state: str) -> bool:
+    """Only a pending plan can be approved or rejected."""
+    return State(state) is State.PENDING

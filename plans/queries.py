@@ -1,0 +1,380 @@
+"""The read side for people: the inbox, one plan with all that is known of it, and every plan there ever was."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.contrib.auth import get_user_model
+from django.db import connection
+
+from plans.models import Approval, Commit, ConflictChange, Plan
+from plans.states import State
+
+PAGE: Final = 50
+"""Rows of a page of a list."""
+
+COUNT_CAP: Final = 99
+"""Counts in menus and titles are exact up to this and then say "99+": nobody reads more, and counting costs."""
+
+OVERDUE_AFTER: Final = timedelta(seconds=45)
+"""A claim older than this is shown as unknown, whether or not a sweep has said so yet (CONTRACT section 2)."""
+
+_CONTRADICTED_FOR: Final = "7 days"
+
+# A row's facts are cut from `actions` by the database for the rows of one page only: the CTE limits first.
+_ROW = """
+SELECT p.id, p.plan_id, a.name, t.name, p.operation, p.state, p.created_at, p.received_at, p.expires_at,
+       p.state_changed_at, coalesce(p.unknown_since, p.claimed_at), p.approvals_required, p.mark_count,
+       a.owner_id = %(person)s, x.op, x.target, x.field, x.total, cardinality(p.action_targets),
+       x.creates, x.updates, x.deletes, x.is_final, coalesce(y.given, 0), coalesce(y.has_mine, false),
+       coalesce(b.reason, '')
+FROM page p
+JOIN plans_agent a ON a.id = p.agent_id
+JOIN plans_target t ON t.id = p.target_id
+LEFT JOIN plans_abandonment b ON b.plan_id = p.id
+CROSS JOIN LATERAL (
+    SELECT p.actions::json -> 0 ->> 'op' AS op, p.actions::json -> 0 ->> 'target' AS target,
+           p.actions::json -> 0 ->> 'field' AS field, count(*) AS total,
+           count(*) FILTER (WHERE e ->> 'op' NOT IN ('update', 'delete')) AS creates,
+           count(*) FILTER (WHERE e ->> 'op' = 'update') AS updates,
+           count(*) FILTER (WHERE e ->> 'op' = 'delete') AS deletes,
+           bool_or(e ->> 'reversible' IS NOT DISTINCT FROM 'false') AS is_final
+    FROM json_array_elements(p.actions::json) e
+) x
+LEFT JOIN LATERAL (
+    SELECT count(*) AS given, bool_or(v.reviewer_id = %(person)s) AS has_mine
+    FROM plans_approval v WHERE v.plan_id = p.id AND v.voided_at IS NULL
+) y ON true
+"""
+_COLUMNS = """q.id, q.plan_id, q.agent_id, q.target_id, q.operation, q.state, q.created_at, q.received_at, q.expires_at,
+    q.state_changed_at, q.unknown_since, q.claimed_at,
+    q.approvals_required, q.mark_count, q.actions, q.action_targets"""
+
+_PENDING = f"""
+WITH page AS (
+    SELECT {_COLUMNS} FROM plans_plan q
+    WHERE q.state = 'pending' AND q.approvals_required > 0 AND (q.expires_at, q.id) > (%(at)s, %(pk)s)
+    ORDER BY q.expires_at, q.id LIMIT %(limit)s
+) {_ROW} ORDER BY p.expires_at, p.id"""  # noqa: S608 (constants of this file)
+
+_UNKNOWN = f"""
+WITH page AS (
+    SELECT {_COLUMNS} FROM plans_plan q
+    WHERE q.state = 'unknown' OR (q.state = 'committing' AND q.claimed_at < clock_timestamp() - %(overdue)s)
+    ORDER BY coalesce(q.unknown_since, q.claimed_at), q.id LIMIT %(limit)s
+) {_ROW} ORDER BY coalesce(p.unknown_since, p.claimed_at), p.id"""  # noqa: S608
+
+_CONTRADICTED = f"""
+WITH page AS (
+    SELECT {_COLUMNS} FROM plans_plan q
+    JOIN plans_agent qa ON qa.id = q.agent_id JOIN plans_target qt ON qt.id = q.target_id
+    WHERE (qa.name, qt.name, q.plan_id) IN (
+        SELECT v.agent, v.target, v.plan_id FROM audit_event v
+        WHERE v.kind = 'commit.contradicted' AND v.at > clock_timestamp() - interval '{_CONTRADICTED_FOR}'
+    )
+    ORDER BY q.state_changed_at DESC, q.id DESC LIMIT %(limit)s
+) {_ROW} ORDER BY p.state_changed_at DESC, p.id DESC"""  # noqa: S608 (constants of this file)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """A plan in a list. `op`, `plan_target` and `field` are its first action's; counts are of all its actions."""
+
+    pk: int
+    plan_id: str
+    agent: str
+    target: str
+    operation: str
+    state: str
+    created_at: datetime
+    received_at: datetime
+    expires_at: datetime
+    state_changed_at: datetime
+    unknown_since: datetime | None
+    approvals_required: int
+    mark_count: int
+    is_own: bool
+    op: str
+    record: str
+    field: str | None
+    action_count: int
+    record_count: int
+    create_count: int
+    update_count: int
+    delete_count: int
+    is_final: bool
+    approvals_given: int
+    has_approved: bool
+    abandon_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """What needs somebody. `next_key` continues the pending plans; `newest` is what "new" is measured from."""
+
+    now: datetime
+    unknown: list[PlanRow]
+    contradicted: list[PlanRow]
+    pending: list[PlanRow]
+    next_key: tuple[datetime, int] | None
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Plans that wait for this person and plans whose outcome is not known; at most COUNT_CAP + 1 each."""
+
+    to_decide: int
+    unknown: int
+
+
+def _rows(statement: str, person: Any, **parameters: Any) -> list[PlanRow]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"person": person.pk, **parameters})
+        return [PlanRow(*row) for row in cursor.fetchall()]
+
+
+def get_now_and_newest() -> tuple[datetime, int]:
+    """The database's clock, and the newest plan's key."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp(), coalesce((SELECT max(id) FROM plans_plan), 0)")
+        now, newest = cursor.fetchone()
+    return now, newest
+
+
+def find_inbox(person: Any, *, after: tuple[datetime, int] | None = None, limit: int = PAGE) -> Inbox:
+    """Unknown and contradicted plans, then the plans that wait, soonest to expire first. Expired ones are left out.
+
+    `after` continues a page; only the first page holds what is not pending. Reads nothing but the rows it shows.
+    """
+    now, newest = get_now_and_newest()
+    at, pk = after or (now, 0)
+    rows = _rows(_PENDING, person, at=max(at, now), pk=pk, limit=limit + 1)
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return Inbox(
+        now=now,
+        unknown=find_unknown(person) if after is None else [],
+        contradicted=_rows(_CONTRADICTED, person, limit=PAGE) if after is None else [],
+        pending=rows,
+        next_key=(rows[-1].expires_at, rows[-1].pk) if more else None,
+        newest=newest,
+    )
+
+
+def find_unknown(person: Any, *, limit: int = PAGE) -> list[PlanRow]:
+    """Plans that may have been written and gave no trustworthy answer, the longest unknown first."""
+    return _rows(_UNKNOWN, person, overdue=OVERDUE_AFTER, limit=limit)
+
+
+_TO_DECIDE = """
+    SELECT 1 FROM plans_plan p JOIN plans_agent a ON a.id = p.agent_id
+    WHERE p.state = 'pending' AND p.approvals_required > 0 AND p.expires_at > clock_timestamp()
+      AND a.owner_id <> %(person)s AND p.id > %(since)s
+      AND NOT EXISTS (SELECT 1 FROM plans_approval v
+                      WHERE v.plan_id = p.id AND v.reviewer_id = %(person)s AND v.voided_at IS NULL)
+    LIMIT %(cap)s"""
+
+_DOUBTFUL = """
+    SELECT 1 FROM plans_plan WHERE state = 'unknown'
+        OR (state = 'committing' AND claimed_at < clock_timestamp() - %(overdue)s) LIMIT %(cap)s"""
+
+
+def count_waiting(person: Any, *, since: int = 0) -> Counts:
+    """What waits for this person, for the menu and the title. With `since`, only plans newer than that key."""
+    parameters: dict[str, Any] = {"person": person.pk, "since": since, "cap": COUNT_CAP + 1, "overdue": OVERDUE_AFTER}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT (SELECT count(*) FROM ({_TO_DECIDE}) d),
+                (SELECT count(*) FROM ({_DOUBTFUL}) u)""",  # noqa: S608
+            parameters,
+        )
+        to_decide, unknown = cursor.fetchone()
+    return Counts(to_decide if person.is_reviewer else 0, unknown)
+
+
+def find_next_waiting(person: Any, *, but: int) -> tuple[str, str, str] | None:
+    """Agent, target and id of the plan that is most urgent for this person, `but` one; None where none waits."""
+    if not person.is_reviewer:
+        return None
+    return (
+        Plan.objects.pending()
+        .filter(approvals_required__gt=0, expires_at__gt=get_now_and_newest()[0])
+        .exclude(pk=but)
+        .exclude(agent__owner_id=person.pk)
+        .exclude(approvals__in=Approval.objects.filter(reviewer_id=person.pk, voided_at=None))
+        .order_by("expires_at", "id")
+        .values_list("agent__name", "target__name", "plan_id")
+        .first()
+    )
+
+
+# --- one plan -------------------------------------------------------------------------------------------------------
+
+_RELATED = ("agent__owner", "target", "task", "policy", "replaced_by__agent", "replaced_by__target")
+_ENDS = ("rejection__reviewer", "refusal", "abandonment", "conflict")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """One plan and everything that is known of it, as of `now`."""
+
+    plan: Plan
+    now: datetime
+    approvals: list[Approval]
+    attempts: list[Commit]
+    conflict_changes: list[ConflictChange]
+    replaced_plan: Plan | None
+    rivals: list[Plan]
+    eligible_people: int
+
+    @property
+    def live_approvals(self) -> list[Approval]:
+        return [approval for approval in self.approvals if approval.voided_at is None]
+
+    @property
+    def state(self) -> str:
+        """The state that is true by the clock: a claim that is overdue is unknown, whoever reads it first."""
+        plan = self.plan
+        if plan.state == State.COMMITTING and plan.claimed_at and self.now - plan.claimed_at >= OVERDUE_AFTER:
+            return State.UNKNOWN
+        return plan.state
+
+    @property
+    def is_past_expiry(self) -> bool:
+        return self.now >= self.plan.expires_at
+
+    def fact(self, name: str) -> Any:
+        """The plan's rejection, refusal, abandonment or conflict; None where there is none."""
+        return getattr(self.plan, name, None)
+
+    @property
+    def last_attempt(self) -> Commit | None:
+        return self.attempts[-1] if self.attempts else None
+
+
+def find_plan(agent: str, target: str, plan_id: str) -> Plan | None:
+    """The plan by its public names, or None."""
+    return (
+        Plan.objects.select_related(*_RELATED).filter(agent__name=agent, target__name=target, plan_id=plan_id).first()
+    )
+
+
+def get_plan_facts(pk: int) -> PlanFacts:
+    """All there is to show of a plan; raises Plan.DoesNotExist. A fixed number of statements, however long its life."""
+    plan = Plan.objects.select_related(*_RELATED, *_ENDS).get(pk=pk)
+    now, _newest = get_now_and_newest()
+    conflict = getattr(plan, "conflict", None)
+    approvals = list(plan.approvals.select_related("reviewer").order_by("approved_at", "id"))
+    is_pending = plan.state == State.PENDING
+    return PlanFacts(
+        plan=plan,
+        now=now,
+        approvals=approvals,
+        attempts=list(plan.commits.order_by("number")),
+        conflict_changes=list(conflict.changes.order_by("position")) if conflict else [],
+        replaced_plan=_replaced(plan),
+        rivals=_rivals(plan) if is_pending else [],
+        eligible_people=_count_eligible(plan) if is_pending else 0,
+    )
+
+
+def _replaced(plan: Plan) -> Plan | None:
+    """The plan that this one takes the place of: named by the agent, else the one it was found to supersede."""
+    earlier = Plan.objects.select_related("agent", "target").order_by("-received_at", "-id")
+    if plan.replaces:
+        named = earlier.filter(agent_id=plan.agent_id, target_id=plan.target_id, plan_id=plan.replaces).first()
+        if named is not None:
+            return named
+    return earlier.filter(replaced_by_id=plan.pk).first()
+
+
+def _rivals(plan: Plan) -> list[Plan]:
+    """Other pending plans that touch one of this plan's records at the same target: approving one may undo them."""
+    return list(
+        Plan.objects.pending()
+        .select_related("agent", "target")
+        .only("plan_id", "operation", "agent__name", "target__name", "expires_at")
+        .filter(target_id=plan.target_id, action_targets__overlap=plan.action_targets)
+        .exclude(pk=plan.pk)
+        .order_by("expires_at", "id")[:10]
+    )
+
+
+def _count_eligible(plan: Plan) -> int:
+    """How many people may decide this plan, those included who approved it already and may still."""
+    people = get_user_model()._default_manager.filter(is_reviewer=True, is_active=True)
+    return people.exclude(pk=plan.agent.owner_id).count()
+
+
+# --- every plan -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFilters:
+    """What to list; an empty text asks for everything. `text` is a plan id, an intent, a task or a record's name."""
+
+    state: str = ""
+    reason: str = ""
+    agent: str = ""
+    target: str = ""
+    operation: str = ""
+    text: str = ""
+
+    def conditions(self) -> tuple[str, dict[str, str]]:
+        """SQL over `q`, and its parameters."""
+        parts = ["q.agent_id = (SELECT id FROM plans_agent WHERE name = %(agent)s)"] if self.agent else []
+        if self.target:
+            parts.append("q.target_id = (SELECT id FROM plans_target WHERE name = %(target)s)")
+        if self.operation:
+            parts.append("q.operation = %(operation)s")
+        if self.state:
+            parts.append("q.state = %(state)s")
+        if self.reason:
+            parts.append("EXISTS (SELECT 1 FROM plans_abandonment r WHERE r.plan_id = q.id AND r.reason = %(reason)s)")
+        if self.text:
+            parts.append(
+                # Each of these has an index of its own, which a hashed subquery would not use.
+                "(q.plan_id = %(text)s OR q.intent = %(text)s OR q.action_targets @> ARRAY[%(text)s]::text[]"
+                " OR q.task_id = ANY (ARRAY(SELECT id FROM plans_task WHERE task_id = %(text)s)))"
+            )
+        values = {name: getattr(self, name) for name in ("agent", "target", "operation", "state", "reason", "text")}
+        return " AND ".join(["true", *parts]), values
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A page of plans, the newest first, and the key that continues it."""
+
+    now: datetime
+    rows: list[PlanRow]
+    next_key: tuple[datetime, int] | None
+
+
+def find_history(
+    person: Any, filters: HistoryFilters, *, before: tuple[datetime, int] | None = None, limit: int = PAGE
+) -> History:
+    """Every plan there ever was, newest receipt first, by key. Plans are never deleted, so a link to a page stays."""
+    now, _newest = get_now_and_newest()
+    where, values = filters.conditions()
+    if before is not None:
+        where += " AND (q.received_at, q.id) < (%(at)s, %(pk)s)"
+        values |= {"at": before[0], "pk": before[1]}  # type: ignore[dict-item]
+    statement = f"""
+        WITH page AS (
+            SELECT {_COLUMNS} FROM plans_plan q WHERE {where}
+            ORDER BY q.received_at DESC, q.id DESC LIMIT %(limit)s
+        ) {_ROW} ORDER BY p.received_at DESC, p.id DESC"""  # noqa: S608 (constants of this file; values are parameters)
+    rows = _rows(statement, person, limit=limit + 1, **values)
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return History(now, rows, (rows[-1].received_at, rows[-1].pk) if more else None)
+
+
+def find_states(pks: Sequence[int]) -> list[PlanRow]:
+    """The rows of a list as they stand now, to tell those that are no longer as they were shown."""
+    statement = f"WITH page AS (SELECT {_COLUMNS} FROM plans_plan q WHERE q.id = ANY(%(pks)s)) {_ROW}"  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"person": 0, "pks": list(pks)})
+        return [PlanRow(*row) for row in cursor.fetchall()]

@@ -1,0 +1,369 @@
+"""Agents and targets: made, changed, disabled; each change with its event, every secret shown once."""
+
+import ipaddress
+import re
+import urllib.parse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+
+from audit.kinds import Kind
+from audit.recording import Actor, record
+from plans import auth, clock, ending, vault
+from plans.identifiers import is_identifier
+from plans.locks import lock_agent, lock_plan
+from plans.models import Agent, AgentSecret, Plan, Policy, Target, TargetAddress
+from plans.policies import MAX_APPROVALS
+from plans.policy_change import next_version
+from plans.signatures import Secret, make_secret
+from plans.states import AbandonReason, State
+from plans.targets import operations as hosted
+
+COMMAND_LINE = Actor("system", "command-line", "Command line")
+
+
+class RegistryError(Exception):
+    """Why a change of an agent or a target is refused: one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCredentials:
+    """What an agent needs to speak to the desk. Shown this once; `repr` keeps it."""
+
+    agent: Agent
+    api_key: str = field(repr=False)
+    webhook_secret: str = field(repr=False)
+    callback_secret: str = field(repr=False)
+
+
+# --- agents ---------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic(durable=True)
+def create_agent(
+    *, name: str, owner: Any = None, targets: Sequence[str] = (), callback_url: str = "", by: Actor = COMMAND_LINE
+) -> AgentCredentials:
+    """A new agent with its key and secrets. Without owner, the first admin owns it. Raises `RegistryError`."""
+    _check_name(name)
+    if Agent.objects.filter(name=name).exists():
+        raise RegistryError(f"There is already an agent {name}.")
+    owner = owner or get_user_model().objects.filter(is_admin=True, is_active=True).order_by("pk").first()
+    if owner is None:
+        raise RegistryError("An agent needs an owner, and there is no admin yet: create one first.")
+    if callback_url:
+        check_url(callback_url, what="callback URL")
+    found = [_target(target) for target in targets]
+    api_key, webhook, callback = auth.make_api_key(), make_secret(), make_secret()
+    at = clock.now()
+    agent = Agent.objects.create(
+        name=name,
+        owner=owner,
+        api_key_hash=auth.hash_api_key(api_key),
+        callback_url=callback_url,
+        created_at=at,
+    )
+    agent.targets.set(found)
+    _keep_secret(agent, AgentSecret.WEBHOOK, webhook)
+    _keep_secret(agent, AgentSecret.CALLBACK, callback)
+    data = {"change": "created", "owner": str(owner.pk), "targets": list(targets), "callback_url": callback_url}
+    _tell_agent(agent, by, data)
+    return AgentCredentials(agent, api_key, webhook.reveal(), callback.reveal())
+
+
+@transaction.atomic(durable=True)
+def rotate_agent(*, name: str, by: Actor = COMMAND_LINE) -> AgentCredentials:
+    """A new key and new secrets. The old key is dead at once; the webhook secret before this one lives on until the
+    next rotation, so that deliveries under way arrive."""
+    agent = lock_agent(_agent(name).pk)
+    api_key, webhook, callback = auth.make_api_key(), make_secret(), make_secret()
+    at = clock.now()
+    agent.api_key_hash = auth.hash_api_key(api_key)
+    agent.save(update_fields=["api_key_hash"])
+    live = AgentSecret.objects.filter(agent=agent, retired_at=None).order_by("-id")
+    before = live.filter(purpose=AgentSecret.WEBHOOK).first()
+    live.exclude(pk__in=[before.pk] if before else []).update(retired_at=at)
+    _keep_secret(agent, AgentSecret.WEBHOOK, webhook)
+    _keep_secret(agent, AgentSecret.CALLBACK, callback)
+    _tell_agent(agent, by, {"change": "rotated"})
+    return AgentCredentials(agent, api_key, webhook.reveal(), callback.reveal())
+
+
+@transaction.atomic(durable=True)
+def pause_agent(*, name: str, is_paused: bool = True, by: Actor = COMMAND_LINE) -> Agent:
+    """Take no new plans of this agent, or take them again. Waiting plans can still be decided. May be repeated."""
+    agent = lock_agent(_agent(name).pk)
+    if agent.is_paused != is_paused:
+        agent.is_paused = is_paused
+        agent.save(update_fields=["is_paused"])
+        _tell_agent(agent, by, {"change": "paused" if is_paused else "resumed"})
+    return agent
+
+
+@transaction.atomic(durable=True)
+def disable_agent(*, name: str, by: Actor = COMMAND_LINE) -> list[Plan]:
+    """End an agent for good: its key and secrets are dead, its pending plans `withdrawn`. Returns those plans."""
+    agent = lock_agent(_agent(name).pk)
+    at = clock.now()
+    if agent.disabled_at is None:
+        agent.disabled_at = at
+        agent.save(update_fields=["disabled_at"])
+        AgentSecret.objects.filter(agent=agent, retired_at=None).update(retired_at=at)
+        _tell_agent(agent, by, {"change": "disabled"})
+    return _withdraw(list(Plan.objects.of_agent(agent).pending().order_by("pk").values_list("pk", flat=True)), by)
+
+
+def _keep_secret(agent: Agent, purpose: str, secret: Secret) -> None:
+    sealed = auth.seal_secret(agent.name, purpose, secret)
+    AgentSecret.objects.create(agent=agent, purpose=purpose, sealed=sealed, created_at=clock.now())
+
+
+def _agent(name: str) -> Agent:
+    agent = Agent.objects.filter(name=name).first()
+    if agent is None:
+        raise RegistryError(f"There is no agent {name!r}.")
+    return agent
+
+
+def _tell_agent(agent: Agent, by: Actor, data: dict[str, Any]) -> None:
+    record(Kind.AGENT_CHANGED, actor=by, agent=agent.name, data=data)
+
+
+# --- targets --------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic(durable=True)
+def create_target(
+    *,
+    name: str,
+    base_url: str,
+    approvals: int = 1,
+    operations: Sequence[str] = (),
+    bearer: str | None = None,
+    commit_path: str | None = None,
+    status_path: str | None = None,
+    by: Actor = COMMAND_LINE,
+) -> Target:
+    """Register a remote target with its first policy. Raises `RegistryError`."""
+    _check_name(name)
+    if Target.objects.filter(name=name).exists():
+        raise RegistryError(f"There is already a target {name}.")
+    check_url(base_url, what="base URL")
+    _check_operations(operations)
+    _check_approvals(approvals)
+    at = clock.now()
+    target = Target.objects.create(
+        name=name,
+        kind=Target.REMOTE,
+        base_url=base_url.rstrip("/"),
+        operations=list(operations),
+        created_at=at,
+    )
+    TargetAddress.objects.create(
+        target=target,
+        base_url=target.base_url,
+        commit_path=_checked_path(commit_path or "/{operation}/commit"),
+        status_path=_checked_path(status_path or "/plans/{plan_id}"),
+        credentials_sealed=_sealed_bearer(name, bearer) if bearer else None,
+        created_at=at,
+    )
+    Policy.objects.create(target=target, version=1, approvals=approvals, created_at=at)
+    _tell_target(target, by, {"change": "created", "base_url": base_url, "approvals": approvals})
+    return target
+
+
+@transaction.atomic(durable=True)
+def set_target(
+    *,
+    name: str,
+    base_url: str | None = None,
+    approvals: int | None = None,
+    operations: Sequence[str] | None = None,
+    bearer: str | None = None,
+    commit_path: str | None = None,
+    status_path: str | None = None,
+    by: Actor = COMMAND_LINE,
+) -> Target:
+    """Change a target. A new address withdraws its pending plans, which commit where they were received or not at all;
+    a new number of approvals is a new version of its policy, for plans received from then on."""
+    target = Target.objects.select_for_update(no_key=True).get(pk=_target(name, must_live=False).pk)
+    told: dict[str, Any] = {"change": "set"}
+    if operations is not None:
+        _check_operations(operations)
+        told["operations"] = {"from": list(target.operations), "to": list(operations)}
+        target.operations = list(operations)
+        target.save(update_fields=["operations"])
+    is_moved = False
+    if any(value is not None for value in (base_url, bearer, commit_path, status_path)):
+        is_moved = _set_address(target, told, base_url, bearer, commit_path, status_path)
+    if len(told) > 1:
+        _tell_target(target, by, told)
+    if approvals is not None:
+        _check_approvals(approvals)
+        next_version(target, by=by, approvals=approvals)
+    if is_moved:
+        _withdraw(_pending_pks(target), by)
+    return target
+
+
+def _set_address(
+    target: Target,
+    told: dict[str, Any],
+    base_url: str | None,
+    bearer: str | None,
+    commit_path: str | None,
+    status_path: str | None,
+) -> bool:
+    """Change where a target is, or what it is spoken to with. True where it moved: then the old address stays on
+    record for the plans that were received under it, with the credentials it had."""
+    if target.is_hosted:
+        raise RegistryError("A hosted target has no address.")
+    if base_url is not None:
+        check_url(base_url, what="base URL")
+    now = present_address(target)
+    before = (now.base_url, now.commit_path, now.status_path)
+    after = (
+        (base_url or now.base_url).rstrip("/"),
+        _checked_path(commit_path or now.commit_path),
+        _checked_path(status_path or now.status_path),
+    )
+    sealed = _sealed_bearer(target.name, bearer) if bearer else now.credentials_sealed
+    told["has_new_authentication"] = bearer is not None
+    if before == after:
+        TargetAddress.objects.filter(pk=now.pk).update(credentials_sealed=sealed)
+        return False
+    told["address"] = {"from": list(before), "to": list(after)}
+    target.base_url = after[0]
+    target.save(update_fields=["base_url"])
+    TargetAddress.objects.create(
+        target=target,
+        base_url=after[0],
+        commit_path=after[1],
+        status_path=after[2],
+        credentials_sealed=sealed,
+        created_at=clock.now(),
+    )
+    return True
+
+
+def present_address(target: Target) -> TargetAddress:
+    """Where a remote target is now."""
+    return target.addresses.order_by("-id")[0]
+
+
+@transaction.atomic(durable=True)
+def disable_target(*, name: str, by: Actor = COMMAND_LINE) -> list[Plan]:
+    """Take no more plans for a target; its pending ones are `withdrawn`. What may be written is still found out."""
+    target = Target.objects.select_for_update(no_key=True).get(pk=_target(name, must_live=False).pk)
+    if target.disabled_at is None:
+        target.disabled_at = clock.now()
+        target.save(update_fields=["disabled_at"])
+        _tell_target(target, by, {"change": "disabled"})
+    return _withdraw(_pending_pks(target), by)
+
+
+@transaction.atomic(durable=True)
+def ensure_hosted_targets(*, by: Actor = COMMAND_LINE) -> list[Target]:
+    """A row and a policy for the target of every hosted operation. The operation itself says how many approve. May be
+    repeated."""
+    return _ensure_hosted(by)
+
+
+def _ensure_hosted(by: Actor) -> list[Target]:
+    targets = []
+    for name in sorted({operation.target for operation in hosted.operations()}):
+        at = clock.now()
+        target, is_new = Target.objects.get_or_create(name=name, defaults={"kind": Target.HOSTED, "created_at": at})
+        if not target.is_hosted:
+            raise RegistryError(f"The name {name} is a remote target's: a hosted operation can't use it.")
+        if is_new:
+            Policy.objects.create(target=target, version=1, approvals=None, created_at=at)
+            _tell_target(target, by, {"change": "created", "kind": Target.HOSTED})
+        targets.append(target)
+    return targets
+
+
+def _pending_pks(target: Target) -> list[int]:
+    return list(Plan.objects.pending().filter(target=target).order_by("pk").values_list("pk", flat=True))
+
+
+def _withdraw(pks: list[int], by: Actor) -> list[Plan]:
+    """Abandon these plans, locked in ascending order; one that was decided meanwhile stays as it is."""
+    ended = []
+    for pk in pks:
+        plan = lock_plan(pk)
+        if plan.state == State.PENDING.value:
+            ending.abandon(plan, AbandonReason.WITHDRAWN, actor=by, at=clock.now())
+            ended.append(plan)
+    return ended
+
+
+def _target(name: str, *, must_live: bool = True) -> Target:
+    target = Target.objects.filter(name=name).first()
+    if target is None and name in {operation.target for operation in hosted.operations()}:
+        target = next(made for made in _ensure_hosted(COMMAND_LINE) if made.name == name)
+    if target is None or (must_live and target.disabled_at is not None):
+        raise RegistryError(f"There is no target {name!r}.")
+    return target
+
+
+def _tell_target(target: Target, by: Actor, data: dict[str, Any]) -> None:
+    record(Kind.TARGET_CHANGED, actor=by, target=target.name, data=data)
+
+
+# --- what names, addresses and numbers must keep to -----------------------------------------------------------------
+
+
+def _check_name(name: str) -> None:
+    if not is_identifier(name):
+        raise RegistryError(f"{name!r} is no name: 1 to 128 of letters, digits, _ . : - after a letter or digit.")
+
+
+def _check_operations(names: Sequence[str]) -> None:
+    for name in names:
+        _check_name(name)
+
+
+def _check_approvals(approvals: int) -> None:
+    if not 0 <= approvals <= MAX_APPROVALS:
+        raise RegistryError(f"Approvals are a number from 0 to {MAX_APPROVALS}.")
+
+
+def _sealed_bearer(name: str, bearer: str) -> bytes:
+    """The credentials as kept. What no header can hold is refused here, not found out in the middle of a commit."""
+    if not re.fullmatch(r"[\x21-\x7e]{1,4096}", bearer):
+        raise RegistryError("The credentials must be 1 to 4096 visible ASCII characters without spaces.")
+    return vault.seal_credentials(name, bearer)
+
+
+def _checked_path(path: str) -> str:
+    """A path template: starts with a slash, knows only {operation} and {plan_id}."""
+    unknown = set(re.findall(r"{([^}]*)}", path)) - {"operation", "plan_id"}
+    if not path.startswith("/") or unknown or re.search(r"[\s#\x00-\x1f]", path):
+        raise RegistryError(f"{path!r} is no path: it starts with / and may hold {{operation}} and {{plan_id}}.")
+    return path
+
+
+def check_url(url: str, *, what: str) -> None:
+    """https, or http on loopback; no user, no query, no fragment. Raises `RegistryError`."""
+    parts = urllib.parse.urlsplit(url)
+    try:
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError:
+        port_is_fine = False
+    if parts.scheme not in ("https", "http") or not parts.hostname or not port_is_fine:
+        raise RegistryError(f"The {what} must be an https address.")
+    if parts.username or parts.password or parts.query or parts.fragment or re.search(r"[\s\x00-\x1f]", url):
+        raise RegistryError(f"The {what} holds nothing but scheme, host, port and path.")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise RegistryError(f"The {what} must be https, unless it is on loopback.")
+
+
+def is_loopback(host: str) -> bool:
+    """True for localhost and loopback addresses as written; a name that resolves to one is not meant."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

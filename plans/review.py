@@ -1,0 +1,298 @@
+"""What a person decides: approve (and commit in the same request), reject, settle what stayed unknown, ask again."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db import connection, transaction
+
+from audit.kinds import Kind
+from plans import callbacks, clock, ending, policies
+from plans.bulkhead import place_at
+from plans.chronicle import SWEEP, person_actor, tell
+from plans.commit import Call, apply_hosted, attempt_that_arrived, carry_out, claim, settle_overdue
+from plans.confirm import confirm_plan
+from plans.errors import DecisionRefused, Fenced, TargetBusy, Unavailable
+from plans.instants import format_instant, format_instant_exact
+from plans.locks import LockTimeout, lock_plan
+from plans.models import Approval, Plan, PlanView, Target
+from plans.schema import shown_digest
+from plans.states import AbandonReason, State
+
+MAX_REASON = 2_000
+
+
+def approve_plan(*, plan_pk: int, person: Any, seen_digest: str, fact: str = "", reason: str = "") -> Plan:
+    """Approve exactly what `seen_digest` names and, where that was the last approval needed, commit it.
+
+    The state of what is returned is the outcome: committed, conflicted, refused, abandoned, unknown, or pending where
+    more people have to approve. Locks the plan, and nothing while a remote target is called. Raises `DecisionRefused`,
+    which is recorded, where the decision was not taken. A second press finds the plan decided and changes nothing.
+    """
+
+    def decide(plan: Plan) -> Call | DecisionRefused | None:
+        return _approve(plan, person, seen_digest, fact, reason, claimed)
+
+    with _told(plan_pk, person), _place(plan_pk):
+        _confirm(plan_pk)
+        claimed = time.monotonic()
+        call = _decided(plan_pk, person, "approve", decide)
+        if call is None:
+            return _read(plan_pk)
+        plan = carry_out(call)
+    if plan.state == State.PENDING.value:
+        raise _nothing_sent(plan)
+    return plan
+
+
+def reject_plan(*, plan_pk: int, person: Any, seen_digest: str, reason: str) -> Plan:
+    """End a pending plan with a reason the agent gets. One rejection is enough. Raises `DecisionRefused`."""
+
+    def decide(plan: Plan) -> DecisionRefused | None:
+        at = clock.now()
+        if (refused := _may_not(plan, person, seen_digest, at)) is not None:
+            return refused
+        if (refused := _bad_reason(reason)) is not None:
+            return refused
+        actor = person_actor(person)
+        ending.reject(plan, reviewer=person, actor=actor, seen_digest=seen_digest, reason=reason.strip(), at=at)
+        return None
+
+    _decided(plan_pk, person, "reject", decide)
+    return _read(plan_pk)
+
+
+def settle_unknown(*, plan_pk: int, person: Any, was_made: bool, reason: str) -> Plan:
+    """Say by hand what became of an unknown commit, from 60 s after the plan's expiry, with a written reason.
+
+    Made: committed, with no result known. Not made: abandoned (`not_applied`). Raises `DecisionRefused`.
+    """
+
+    def decide(plan: Plan) -> DecisionRefused | None:
+        at = clock.now()
+        if (refused := _has_no_right(plan, person)) is not None:
+            return refused
+        if plan.state != State.UNKNOWN.value:
+            return DecisionRefused("not-unknown", 409, f"The outcome of this plan is known: it is {plan.state}.")
+        if at < plan.expires_at + settings.STATE_TRUSTED_AFTER:
+            when = format_instant(plan.expires_at + settings.STATE_TRUSTED_AFTER)
+            return DecisionRefused("too-early", 409, f"The desk still finds out by itself. Settle it from {when}.")
+        if (refused := _bad_reason(reason)) is not None:
+            return refused
+        actor = person_actor(person)
+        state = State.COMMITTED if was_made else State.ABANDONED
+        data = {"how": "person", "state": state.value, "reason": reason.strip()}
+        tell(plan, Kind.COMMIT_RESOLVED, actor=actor, data=data)
+        if was_made:
+            attempt = attempt_that_arrived(plan, actor=actor, at=at)
+            attempt.detail = "Settled by a person."
+            ending.commit(plan, attempt, None, actor=actor, at=at)
+        else:
+            ending.abandon(plan, AbandonReason.NOT_APPLIED, actor=actor, at=at)
+        return None
+
+    _decided(plan_pk, person, "settle", decide)
+    return _read(plan_pk)
+
+
+@transaction.atomic(durable=True)
+def request_replan(*, plan_pk: int, person: Any) -> Plan:
+    """Ask the agent, by its callback, for a new plan in place of one that ended without writing. May be repeated."""
+    plan = lock_plan(plan_pk)
+    if plan.state not in (State.CONFLICTED.value, State.ABANDONED.value, State.REFUSED.value):
+        raise DecisionRefused("not-ended", 409, "Only a plan that ended without writing can be planned again.")
+    tell(plan, Kind.PLAN_REPLAN_REQUESTED, actor=person_actor(person))
+    callbacks.queue(plan, "plan.replan_requested", at=clock.now())
+    return plan
+
+
+@transaction.atomic(durable=True)
+def record_view(*, plan_pk: int, person: Any) -> None:
+    """Tell that a person opened the plan's page, and keep when: approval speed is measured from it.
+
+    Does not wait for who is deciding the plan right now.
+    """
+    plan = Plan.objects.select_related("agent", "target", "task").get(pk=plan_pk)
+    tell(plan, Kind.PLAN_VIEWED, actor=person_actor(person), is_numbered=False)
+    PlanView.objects.update_or_create(plan=plan, person=person, defaults={"opened_at": clock.now()})
+
+
+# --- one decision, from the lock to its event -----------------------------------------------------------------------
+
+NOTHING_SENT, BUSY, TARGET_BUSY, TARGET_DOWN = "nothing-sent", "busy", "target-busy", "target-down"
+Decide = Callable[[Plan], Call | DecisionRefused | None]
+
+
+def _decided(plan_pk: int, person: Any, decision: str, decide: Decide) -> Call | None:
+    """Run `decide` on the locked plan in one transaction; a refusal is recorded and raised."""
+    settle_overdue(plan_pk)
+    try:
+        with transaction.atomic(durable=True):
+            outcome = decide(lock_plan(plan_pk))
+    except LockTimeout:
+        outcome = DecisionRefused(BUSY, 409, "This plan is being committed by somebody else right now.")
+    except Fenced as error:
+        outcome = DecisionRefused("fenced", 423, error.detail)
+    if isinstance(outcome, DecisionRefused):
+        if outcome.code != NOTHING_SENT:  # taken, and told as `commit.unsent`
+            _record_refusal(plan_pk, person, decision, outcome)
+        raise outcome
+    return outcome
+
+
+@transaction.atomic(durable=True)
+def _record_refusal(plan_pk: int, person: Any, decision: str, refused: DecisionRefused) -> None:
+    plan = Plan.objects.select_related("agent", "target", "task").get(pk=plan_pk)
+    data = {"decision": decision, "code": refused.code, "reason": refused.sentence, "state": plan.state}
+    # One that gave up waiting for the plan's row must not wait for it again to say so.
+    tell(plan, Kind.DECISION_REFUSED, actor=person_actor(person), data=data, is_numbered=refused.code != BUSY)
+
+
+def _approve(
+    plan: Plan, person: Any, seen_digest: str, fact: str, reason: str, claimed: float
+) -> Call | DecisionRefused | None:
+    at = clock.now()
+    if (refused := _may_not(plan, person, seen_digest, at)) is not None:
+        return refused
+    guard = policies.guard_of(plan.actions, is_always=plan.policy.is_guarded)
+    if guard is not None and not guard.is_met_by(fact):
+        sentence = f"That is not the fact in this plan. It is shown in change {guard.change}."
+        return DecisionRefused("wrong-fact", 422, sentence if fact.strip() else f"{guard.label}.", field="fact")
+    if plan.policy.refuses_unconfirmed and not plan.is_hosted and not plan.has_confirmed_actions:
+        return DecisionRefused(
+            "unconfirmed", 403, "Its target has not confirmed this plan, and the policy asks for that."
+        )
+    _void_lost_rights(plan, at)
+    if Approval.objects.filter(plan=plan, reviewer=person, voided_at=None).exists():
+        return DecisionRefused("approved-already", 409, "You approved this plan already. Somebody else has to, too.")
+    view = PlanView.objects.filter(plan=plan, person=person).first()
+    Approval.objects.create(
+        plan=plan,
+        reviewer=person,
+        seen_digest=seen_digest,
+        reason=reason.strip()[:MAX_REASON],
+        approved_at=at,
+        opened_at=view.opened_at if view is not None else None,
+    )
+    given = Approval.objects.filter(plan=plan, voided_at=None).count()
+    actor = person_actor(person)
+    tell(plan, Kind.PLAN_APPROVED, actor=actor, data={
+        "digest": seen_digest, "approval": given, "approvals_required": plan.approvals_required,
+        "opened_at": format_instant_exact(view.opened_at) if view is not None else None,
+        "reason": reason.strip()[:MAX_REASON],
+    })  # fmt: skip
+    callbacks.queue(plan, "plan.approved", at=at)
+    if given < plan.approvals_required:
+        return None
+    attempt = claim(plan, actor=actor, at=at)
+    if plan.is_hosted:
+        apply_hosted(plan, attempt)
+        return _nothing_sent(plan) if plan.state == State.PENDING.value else None
+    return Call(plan.pk, attempt.pk, claimed)
+
+
+def _may_not(plan: Plan, person: Any, seen_digest: str, at: Any) -> DecisionRefused | None:
+    """Why this person's decision on this plan is not taken, read under the lock; expires a plan that is due."""
+    if (refused := _has_no_right(plan, person)) is not None:
+        return refused
+    if plan.state != State.PENDING.value:
+        return _decided_already(plan)
+    if at >= plan.expires_at:
+        ending.expire(plan, at=at, actor=person_actor(person))
+        when = format_instant(plan.expires_at)
+        return DecisionRefused("expired", 410, f"This plan expired at {when}. Nothing was written.")
+    if ending.is_withdrawn(plan):
+        ending.abandon(plan, AbandonReason.WITHDRAWN, actor=SWEEP, at=at)
+        return _decided_already(plan)
+    if shown_digest(plan) != seen_digest:
+        return DecisionRefused("out-of-date", 409, "This plan is not the one that was shown to you any more.")
+    return None
+
+
+def _has_no_right(plan: Plan, person: Any) -> DecisionRefused | None:
+    now_person = get_user_model().objects.get(pk=person.pk)
+    verdict = policies.may_decide(now_person, owner_id=plan.agent.owner_id)
+    return None if verdict.is_allowed else DecisionRefused(verdict.code, 403, verdict.sentence)
+
+
+def _decided_already(plan: Plan) -> DecisionRefused:
+    """The refusal for a plan that is not pending: who decided, or is committing, and since when."""
+    since = format_instant(plan.state_changed_at)
+    attempt = plan.commits.order_by("-number").first()
+    who = attempt.started_by_name if attempt is not None else ""
+    match State(plan.state):
+        case State.COMMITTING:
+            return DecisionRefused("committing", 409, f"This plan is being committed by {who} since {since}.")
+        case State.UNKNOWN:
+            return DecisionRefused("unknown", 409, f"{who} approved this plan, and its outcome is not known yet.")
+        case State.COMMITTED:
+            return DecisionRefused("committed", 409, f"This plan was committed by {who} at {since}.")
+        case State.REJECTED:
+            name = person_actor(plan.rejection.reviewer).name
+            return DecisionRefused("rejected", 409, f"This plan was rejected by {name} at {since}.")
+        case State.ABANDONED:
+            return DecisionRefused("abandoned", 410, f"This plan was abandoned ({plan.abandonment.reason}) at {since}.")
+        case _:
+            return DecisionRefused(plan.state, 409, f"This plan is {plan.state} since {since}.")
+
+
+def _void_lost_rights(plan: Plan, at: Any) -> None:
+    """An approval by somebody who has since lost the right is void."""
+    for approval in Approval.objects.filter(plan=plan, voided_at=None).select_related("reviewer"):
+        if not policies.may_decide(approval.reviewer, owner_id=plan.agent.owner_id).is_allowed:
+            approval.voided_at, approval.void_reason = at, "right-lost"
+            approval.save(update_fields=["voided_at", "void_reason"])
+
+
+def _nothing_sent(plan: Plan) -> DecisionRefused:
+    last = plan.commits.order_by("-number")[0]
+    return DecisionRefused(NOTHING_SENT, 503, f"Nothing was sent and nothing was written. {last.detail}")
+
+
+def _bad_reason(reason: str) -> DecisionRefused | None:
+    if not reason.strip() or "\x00" in reason:
+        return DecisionRefused("reason-missing", 422, "Write the reason: the agent gets it.", field="reason")
+    if len(reason) > MAX_REASON:
+        return DecisionRefused("reason-too-long", 422, f"At most {MAX_REASON} characters.", field="reason")
+    return None
+
+
+@contextmanager
+def _told(plan_pk: int, person: Any) -> Iterator[None]:
+    """Record an approval that was refused before its plan was locked; the others tell of themselves."""
+    try:
+        yield
+    except DecisionRefused as refused:
+        if refused.code in (TARGET_BUSY, TARGET_DOWN):
+            _record_refusal(plan_pk, person, "approve", refused)
+        raise
+
+
+@contextmanager
+def _place(plan_pk: int) -> Iterator[None]:
+    """A place at the plan's target for all that an approval asks of it, from before anything is sent or claimed."""
+    target_pk, kind, state = Plan.objects.values_list("target_id", "target__kind", "state").get(pk=plan_pk)
+    with ExitStack() as places:
+        if kind == Target.REMOTE and state == State.PENDING.value:
+            try:
+                places.enter_context(place_at(target_pk))
+            except TargetBusy as error:
+                sentence = f"Nothing was sent. {error.detail} Approve again in a moment."
+                raise DecisionRefused(TARGET_BUSY, 503, sentence) from None
+        yield
+
+
+def _confirm(plan_pk: int) -> None:
+    """Ask a remote target about the plan before an approval is accepted; one that is down: nothing is sent."""
+    assert not connection.in_atomic_block
+    try:
+        confirm_plan(plan_pk=plan_pk)
+    except Unavailable as error:
+        raise DecisionRefused(TARGET_DOWN, 503, f"Nothing was sent. {error.detail}") from None
+
+
+def _read(plan_pk: int) -> Plan:
+    return Plan.objects.select_related("agent", "target", "task", "policy").get(pk=plan_pk)

@@ -1,0 +1,204 @@
+"""However a task is left, what it planned and did not do is abandoned, and the desk is told; never silently."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from plans.agent import Committed, Desk, Plan, Task, TaskEnded, UntoldWarning, Waiting
+from tests.plans.agent.conftest import make_desk
+from tests.plans.agent.scripted_desk import ScriptedDesk, drop, problem
+
+
+def make_plan(task: Task) -> Plan:
+    return task.dry_run("refund", {"invoice_id": "4412", "amount_cents": 48000}, intent=f"refund:{task.task_id}")
+
+
+def work_in(task: Task, act: Callable[[Plan], object]) -> None:
+    """What an agent does: it plans, acts on the plan, and leaves."""
+    with task:
+        act(make_plan(task))
+
+
+def is_told(server: ScriptedDesk, plan: Plan) -> bool:
+    return server.plans[plan.plan_id]["abandonment"] == {"reason": "task_ended"} and "t1" in server.ended_tasks
+
+
+def test_o89_a_task_that_returns_abandons_what_is_pending(desk: Desk, server: ScriptedDesk) -> None:
+    with desk.task("t1") as task:
+        plan = make_plan(task)
+    assert task.ended == [(plan.plan_id, "abandoned")]
+    assert is_told(server, plan)
+
+
+def test_o89_a_task_that_raises_abandons_what_is_pending_and_raises(desk: Desk, server: ScriptedDesk) -> None:
+    task = desk.task("t1")
+    with pytest.raises(ZeroDivisionError):
+        work_in(task, lambda _: 1 / 0)
+    plan, _ = task.plans()[0]
+    assert task.ended == [(plan.plan_id, "abandoned")]
+    assert is_told(server, plan)
+
+
+def test_o89_ctrl_c_in_the_middle_of_a_wait_abandons_what_is_pending(desk: Desk, server: ScriptedDesk) -> None:
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    task = desk.task("t1")
+    with pytest.raises(KeyboardInterrupt):
+        work_in(task, lambda plan: task.wait(plan, timeout=30))
+    timer.join()
+    plan, _ = task.plans()[0]
+    assert task.ended == [(plan.plan_id, "abandoned")]
+    assert is_told(server, plan)
+
+
+def test_o89_cancellation_abandons_what_is_pending(desk: Desk, server: ScriptedDesk) -> None:
+    made: list[tuple[Task, Plan]] = []
+
+    async def work() -> None:
+        with desk.task("t1") as task:
+            made.append((task, make_plan(task)))
+            await asyncio.sleep(30)
+
+    async def run() -> None:
+        working = asyncio.create_task(work())
+        while not made:
+            await asyncio.sleep(0.01)
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+
+    asyncio.run(run())
+    task, plan = made[0]
+    assert task.ended == [(plan.plan_id, "abandoned")]
+    assert is_told(server, plan)
+
+
+def test_a_plan_that_has_ended_is_not_among_what_the_end_abandoned(desk: Desk, server: ScriptedDesk) -> None:
+    with desk.task("t1") as task:
+        plan = make_plan(task)
+        server.approve(plan.plan_id)
+        assert isinstance(task.wait(plan), Committed)
+    assert task.ended == []
+
+
+def test_a_plan_that_is_being_committed_at_the_end_is_reported_as_such(desk: Desk, server: ScriptedDesk) -> None:
+    with desk.task("t1") as task:
+        plan = make_plan(task)
+        server.set_state(plan.plan_id, "unknown")
+    assert task.ended == [(plan.plan_id, "unknown")]
+    server.approve(plan.plan_id)
+    assert isinstance(task.wait(plan, timeout=1), Committed)
+
+
+def test_o97_an_approval_at_the_instant_of_the_end_is_reported_as_the_desk_says(
+    desk: Desk, server: ScriptedDesk
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for round_ in range(50):
+            with desk.task(f"t{round_}") as task:
+                plan = make_plan(task)
+                approval = pool.submit(server.approve, plan.plan_id)
+            approval.result()
+            assert task.ended == [(plan.plan_id, server.plans[plan.plan_id]["state"])]
+
+
+def test_a_desk_that_cannot_be_reached_at_the_end_is_said_aloud_and_told_by_the_next_run(
+    server: ScriptedDesk, base_url: str, folder: Path
+) -> None:
+    with make_desk(server, base_url, folder) as desk:
+        server.next("end", *[drop()] * 500)
+        with pytest.warns(UntoldWarning, match="end of task t1"), desk.task("t1") as task:
+            plan = make_plan(task)
+        assert task.ended == [(plan.plan_id, "pending")]
+        assert server.ended_tasks == []
+    server.script.clear()
+    with make_desk(server, base_url, folder) as desk:
+        with pytest.warns(UntoldWarning, match=r"had not been told of the end of task t1 .*it knows now"):
+            desk.task("t2").end()
+        assert server.ended_tasks == ["t1", "t2"]
+        assert server.plans[plan.plan_id]["state"] == "abandoned"
+    with make_desk(server, base_url, folder) as desk:
+        desk.task("t3").end()
+    assert server.ended_tasks == ["t1", "t2", "t3"]
+
+
+def test_an_end_that_fails_does_not_hide_why_the_task_was_left(desk: Desk, server: ScriptedDesk) -> None:
+    server.next("end", problem(422, "invalid"))
+    with pytest.warns(UntoldWarning), pytest.raises(ZeroDivisionError), desk.task("t1"):
+        _ = 1 / 0
+
+
+def test_an_end_that_is_interrupted_is_told_by_the_next_run(server: ScriptedDesk, base_url: str, folder: Path) -> None:
+    with make_desk(server, base_url, folder) as desk:
+        interrupt = drop()
+        interrupt.then = lambda: os.kill(os.getpid(), signal.SIGINT)
+        interrupt.delay = 0.1
+        server.next("end", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            work_in(desk.task("t1"), lambda _: None)
+    with make_desk(server, base_url, folder) as desk, pytest.warns(UntoldWarning, match="end of task t1"):
+        desk.task("t2").end()
+    assert "t1" in server.ended_tasks
+
+
+def test_a_task_ends_once(desk: Desk, server: ScriptedDesk) -> None:
+    with desk.task("t1") as task:
+        plan = make_plan(task)
+    assert task.end() == [(plan.plan_id, "abandoned")]
+    assert server.ended_tasks == ["t1"]
+    with pytest.raises(TaskEnded):
+        make_plan(task)
+    with pytest.raises(TaskEnded), desk.task("t1") as again:
+        make_plan(again)
+    assert server.at("commit") == []
+
+
+def test_a_forked_child_does_not_end_its_parents_task(desk: Desk, server: ScriptedDesk) -> None:
+    with desk.task("t1") as task:
+        plan = make_plan(task)
+        child = os.fork()
+        if child == 0:
+            try:
+                with task:
+                    ok = isinstance(task.commit(plan), Waiting)
+            finally:
+                os._exit(0 if ok else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert server.ended_tasks == []
+        assert isinstance(task.commit(plan), Waiting)
+    assert server.ended_tasks == ["t1"]
+
+
+@pytest.mark.parametrize("reason", ["task_ended", "intent_changed", "inputs_changed"])
+def test_a_plan_can_be_withdrawn_for_a_reason(desk: Desk, server: ScriptedDesk, reason: str) -> None:
+    with desk.task("t1") as task:
+        plan = make_plan(task)
+        outcome = task.abandon(plan, reason)  # type: ignore[arg-type]
+        assert (type(outcome).__name__, outcome.reason) == ("Abandoned", reason)  # type: ignore[union-attr]
+        assert task.commit(plan) == outcome
+    assert server.at("commit") == []
+
+
+def test_a_plan_that_was_committed_a_moment_ago_is_not_withdrawn(desk: Desk, server: ScriptedDesk) -> None:
+    with desk.task("t1") as task:
+        plan = make_plan(task)
+        server.approve(plan.plan_id)
+        assert isinstance(task.abandon(plan), Committed)
+
+
+def test_a_withdrawn_plan_is_not_committed_even_if_the_desk_could_not_be_told(desk: Desk, server: ScriptedDesk) -> None:
+    with desk.task("t1") as task:
+        plan = task.dry_run("address.update", {"customer_id": "77"})
+        server.next("abandon", *[drop()] * 500)
+        with pytest.warns(UntoldWarning, match=plan.plan_id):
+            outcome = task.abandon(plan)
+        assert type(outcome).__name__ == "Unavailable"
+        server.script.clear()
+        outcome = task.commit(plan)
+        assert (type(outcome).__name__, server.at("commit")) == ("Abandoned", [])
