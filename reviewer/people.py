@@ -1,0 +1,126 @@
+"""Make, change and disable people and their tokens; each change with its event."""
+
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+from django.db.models.functions import Now
+
+from audit.kinds import Kind
+from audit.recording import Actor, record
+from reviewer.access import TOKEN_PREFIX, hash_token
+from reviewer.models import Person, PersonToken
+
+COMMAND_LINE = Actor("system", "command-line", "Command line")
+
+
+class PersonError(Exception):
+    """Why a change of a person is refused: one sentence."""
+
+
+@transaction.atomic(durable=True)
+def create_person(
+    *, email: str, roles: Iterable[str], name: str = "", password: str | None = None, by: Actor = COMMAND_LINE
+) -> tuple[Person, str]:
+    """A new person and their password: the given one, or one made here that is shown this once.
+
+    Refuses an address that is taken (in any case) or malformed, an unknown role, no role, a weak password.
+    """
+    email, roles = email.strip().lower(), _checked_roles(roles)
+    try:
+        validate_email(email)
+    except ValidationError:
+        raise PersonError(f"{email!r} is not an e-mail address.") from None
+    if Person.objects.filter(email=email).exists():
+        raise PersonError(f"There is already a person {email}.")
+    person = Person(email=email, name=name.strip(), **{f"is_{role}": True for role in roles})
+    if password is None:
+        password = secrets.token_urlsafe(15)
+    else:
+        _check_password(password, person)
+    person.set_password(password)
+    person.save()
+    _record(person, "created", {"roles": list(roles)}, by)
+    return person, password
+
+
+@transaction.atomic(durable=True)
+def set_roles(*, email: str, roles: Iterable[str], by: Actor = COMMAND_LINE) -> Person:
+    """Replaces a person's roles. May be repeated; a change that changes nothing leaves no event."""
+    person, wanted = _locked(email), set(_checked_roles(roles))
+    before = [role for role in Person.ROLES if getattr(person, f"is_{role}")]
+    if set(before) != wanted:
+        for role in Person.ROLES:
+            setattr(person, f"is_{role}", role in wanted)
+        person.save(update_fields=[f"is_{role}" for role in Person.ROLES])
+        after = [role for role in Person.ROLES if role in wanted]
+        _record(person, "roles_changed", {"from": before, "to": after}, by)
+    return person
+
+
+@transaction.atomic(durable=True)
+def set_password(*, email: str, password: str, by: Actor = COMMAND_LINE) -> Person:
+    """A new password, which ends the person's sessions (Django ties them to its hash)."""
+    person = _locked(email)
+    _check_password(password, person)
+    person.set_password(password)
+    person.save(update_fields=["password"])
+    _record(person, "password_changed", {}, by)
+    return person
+
+
+@transaction.atomic(durable=True)
+def disable_person(*, email: str, by: Actor = COMMAND_LINE) -> Person:
+    """Ends a person's access: sessions, tokens, sign-in. Their history stays. May be repeated."""
+    person = _locked(email)
+    if person.is_active:
+        person.is_active = False
+        person.save(update_fields=["is_active"])
+        PersonToken.objects.filter(person=person, revoked_at=None).update(revoked_at=Now())
+        _record(person, "disabled", {}, by)
+    return person
+
+
+@transaction.atomic(durable=True)
+def create_token(*, email: str, by: Actor = COMMAND_LINE) -> tuple[Person, str]:
+    """A token for the audit API, shown this once. Refuses people who are disabled or no auditors."""
+    person = _locked(email)
+    if "auditor" not in person.roles:
+        raise PersonError(f"{person.email} is not an active auditor: a token would open nothing.")
+    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    row = PersonToken.objects.create(person=person, token_hash=hash_token(token))
+    _record(person, "token_created", {"number": str(row.pk)}, by)
+    return person, token
+
+
+def _locked(email: str) -> Person:
+    try:
+        return Person.objects.select_for_update().get(email=email.strip().lower())
+    except Person.DoesNotExist:
+        raise PersonError(f"There is no person {email.strip().lower()}.") from None
+
+
+def _checked_roles(roles: Iterable[str]) -> list[str]:
+    named = list(dict.fromkeys(roles))
+    unknown = [role for role in named if role not in Person.ROLES]
+    if unknown:
+        raise PersonError(f"There is no role {unknown[0]!r}: the roles are {', '.join(Person.ROLES)}.")
+    if not named:
+        raise PersonError("A person needs at least one role.")
+    return named
+
+
+def _check_password(password: str, person: Person) -> None:
+    try:
+        validate_password(password, person)
+    except ValidationError as error:
+        raise PersonError(" ".join(error.messages)) from None
+
+
+def _record(person: Person, change: str, details: Mapping[str, Any], by: Actor) -> None:
+    data = {"person": str(person.pk), "email": person.email, "change": change, **details}
+    record(Kind.PERSON_CHANGED, actor=by, data=data)

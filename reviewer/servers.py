@@ -1,0 +1,43 @@
+"""Questions to servers that somebody else runs: can they be reached, and are they new enough."""
+
+from collections.abc import Mapping
+
+from reviewer.installation import CannotStart
+
+OLDEST_POSTGRES = 150000
+OLDEST_REDIS = (6, 2)
+
+
+def check_database(environ: Mapping[str, str]) -> None:
+    """Connects as both roles; refuses with one sentence that holds no password."""
+    import psycopg
+
+    for name in ("DATABASE_URL", "DATABASE_OWNER_URL"):
+        url = environ.get(name, "")
+        if not url:
+            continue
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise CannotStart(f"{name} must look like postgresql://role:password@host:5432/database.")
+        try:
+            with psycopg.connect(url, connect_timeout=5) as connection:
+                version = connection.info.server_version
+        except psycopg.ProgrammingError:
+            raise CannotStart(f"{name} must look like postgresql://role:password@host:5432/database.") from None
+        except psycopg.OperationalError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise CannotStart(f"{name}: PostgreSQL cannot be reached: {reason}") from None
+        if version < OLDEST_POSTGRES:
+            raise CannotStart(f"{name}: PostgreSQL 15 or later is needed; this is {version // 10000}.")
+
+
+def check_redis(url: str) -> None:
+    """Connects and asks for the version; refuses with one sentence that holds no password."""
+    import redis
+
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
+            version = str(client.info("server")["redis_version"])
+    except (redis.RedisError, ValueError) as error:
+        raise CannotStart(f"REDIS_URL: Redis cannot be reached: {type(error).__name__}.") from None
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_REDIS:
+        raise CannotStart(f"REDIS_URL: Redis 6.2 or later is needed; this is {version}.")

@@ -1,0 +1,86 @@
+"""A plan's events as people read them: who, what, when."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from audit.kinds import Kind
+from audit.queries import EventRow
+from reviewer.models import Person
+from reviewer.moments import Clock, Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event. `quote` is what somebody wrote: foreign text, shown as it is spelled."""
+
+    kind: str
+    who: str
+    what: str
+    quote: str
+    at: Moment | None
+
+
+_WHAT: Final = {
+    Kind.PLAN_RECEIVED: gettext_lazy("Planned"),
+    Kind.PLAN_VIEWED: gettext_lazy("Opened"),
+    Kind.PLAN_MARKED: gettext_lazy("One of its records was written to"),
+    Kind.PLAN_APPROVED: gettext_lazy("Approved"),
+    Kind.PLAN_REJECTED: gettext_lazy("Rejected"),
+    Kind.PLAN_REFUSED: gettext_lazy("Refused: its target tells of it otherwise"),
+    Kind.PLAN_EXPIRED: gettext_lazy("Expired"),
+    Kind.PLAN_ABANDONED: gettext_lazy("Ended without a write"),
+    Kind.PLAN_POLICY_APPLIED: gettext_lazy("Put under a newer policy"),
+    Kind.PLAN_REPLAN_REQUESTED: gettext_lazy("Agent asked to plan again"),
+    Kind.DECISION_REFUSED: gettext_lazy("Decision not taken"),
+    Kind.COMMIT_STARTED: gettext_lazy("Write started"),
+    Kind.COMMIT_UNSENT: gettext_lazy("Not reached, nothing was sent"),
+    Kind.COMMIT_SUCCEEDED: gettext_lazy("Written"),
+    Kind.COMMIT_REPLAYED: gettext_lazy("Stored result given again"),
+    Kind.COMMIT_CONFLICTED: gettext_lazy("Conflict, nothing written"),
+    Kind.COMMIT_REFUSED: gettext_lazy("Refused, nothing written"),
+    Kind.COMMIT_UNKNOWN: gettext_lazy("Outcome unknown"),
+    Kind.COMMIT_RESOLVED: gettext_lazy("Outcome found out"),
+    Kind.COMMIT_UNAPPROVED: gettext_lazy("Written, and nobody here approved"),
+    Kind.COMMIT_CONTRADICTED: gettext_lazy("The target now says otherwise"),
+    Kind.CALLBACK_DELIVERED: gettext_lazy("Agent told"),
+    Kind.CALLBACK_FAILED: gettext_lazy("Agent could not be told"),
+}
+
+_WHAT_BY_NAME: Final = {kind.value: words for kind, words in _WHAT.items()}
+
+
+def lines_of(events: list[EventRow], person: Person, clock: Clock) -> list[Line]:
+    """The story in the plan's own order; openings in a row by one person are one line, with the last time."""
+    lines: list[Line] = []
+    for event in events:
+        line = Line(event.kind, _who(event, person), what_of(event.kind), _quote(event), clock.at(event.at))
+        if lines and event.kind == Kind.PLAN_VIEWED and (lines[-1].kind, lines[-1].who) == (line.kind, line.who):
+            lines[-1] = line
+        else:
+            lines.append(line)
+    return lines
+
+
+def what_of(kind: str) -> str:
+    """The event in a few words; a kind that is not known here by its own name."""
+    return str(_WHAT_BY_NAME.get(kind, kind))
+
+
+def _who(event: EventRow, person: Person) -> str:
+    if event.actor_type == "person" and event.actor_id == str(person.pk):
+        return _("You")
+    return event.actor_name or event.actor_id
+
+
+def _quote(event: EventRow) -> str:
+    """The reason or the detail that the event gives, where it gives one as text."""
+    data: Any = msgspec.json.decode(event.data) if event.data else {}
+    for name in ("reason", "detail"):
+        text = data.get(name) if isinstance(data, dict) else None
+        if isinstance(text, str) and text.strip():
+            return text
+    return ""

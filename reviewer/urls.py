@@ -1,0 +1,38 @@
+"""Addresses of the site."""
+
+from allauth.account.views import login, logout
+from django.conf import settings as django_settings
+from django.urls import include, path
+
+from reviewer.views import audit, errors, history, inbox, live, plan, settings
+from reviewer.views.health import healthz
+
+PLAN = "plans/<str:agent>/<str:target>/<str:plan_id>/"
+
+urlpatterns = [
+    path("", inbox.inbox, name="inbox"),
+    path("inbox/fresh/", inbox.fresh, name="inbox-fresh"),
+    path(PLAN, plan.plan, name="plan"),
+    path(f"{PLAN}news/", plan.news, name="plan-news"),
+    path(f"{PLAN}approve/", plan.approve, name="plan-approve"),
+    path(f"{PLAN}reject/", plan.reject, name="plan-reject"),
+    path(f"{PLAN}settle/", plan.settle, name="plan-settle"),
+    path(f"{PLAN}replan/", plan.replan, name="plan-replan"),
+    path("live/", live.live, name="live"),
+    path("history/", history.history, name="history"),
+    path("audit/", audit.audit, name="audit"),
+    path("settings/", settings.settings, name="settings"),
+    path("", include("plans.urls")),
+    path("healthz", healthz, name="healthz"),
+    path("login/", login, name="account_login"),
+    path("logout/", logout, name="account_logout"),
+]
+
+if django_settings.DEMO:
+    urlpatterns.append(path("demo/", include("reviewer.views.demo")))
+
+handler400 = errors.bad_request
+handler403 = errors.forbidden
+handler404 = errors.not_found
+handler429 = errors.too_many
+handler500 = errors.server_error

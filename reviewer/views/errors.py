@@ -1,0 +1,97 @@
+"""Answers to what no view answered: problem documents for machines, short pages for people."""
+
+from http import HTTPStatus
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+
+MACHINE_PATHS = ("/api/", "/webhooks/")
+SLUGS = {
+    400: "malformed",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "too-large",
+    429: "too-many",
+    500: "unavailable",
+    503: "unavailable",
+}
+SENTENCES = {
+    400: "The request could not be read.",
+    403: "You may not see this page.",
+    404: "There is no such page.",
+    429: "Too many attempts. Wait a few minutes, then try again.",
+    500: "Something went wrong here. What was under way is either done or not: look at it again before you repeat it.",
+    503: "The desk is not available right now. Try again in a moment.",
+}
+
+
+def is_for_machines(request: HttpRequest) -> bool:
+    return request.path_info.startswith(MACHINE_PATHS)
+
+
+def problem(request: HttpRequest, status: int, detail: str, **members: Any) -> HttpResponse:
+    """RFC 9457, as CONTRACT section 4 asks of every error under /api/v1 and /webhooks."""
+    slug = SLUGS[status]
+    document = {
+        "type": f"{settings.BASE_URL}/problems/{slug}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "instance": request.path,
+        **members,
+    }
+    response = JsonResponse(document, status=status, content_type="application/problem+json")
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def page(request: HttpRequest, status: int, detail: str = "") -> HttpResponse:
+    """One sentence and one way on; without the database, for it may be what is broken."""
+    context = {"status": status, "sentence": SENTENCES[status], "detail": detail}
+    return render(None if status >= 500 else request, f"{status}.html", context, status=status)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if is_for_machines(request):
+        return problem(request, 400, SENTENCES[400])
+    return page(request, 400)
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if is_for_machines(request):
+        return problem(request, 403, "You may not do this.")
+    return page(request, 403, str(exception)[:200])
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if is_for_machines(request):
+        return problem(request, 404, "There is nothing at this address.")
+    return page(request, 404)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Our fault. Nothing is promised about what was under way: `plan_write` is absent, which means `possible`."""
+    if is_for_machines(request):
+        response = problem(request, 503, "Something went wrong here.", next="retry_same_key", retry_after_seconds=5)
+        response["Retry-After"] = "5"
+        return response
+    return page(request, 500)
+
+
+def too_many(request: HttpRequest) -> HttpResponse:
+    """allauth's limits on signing in end here."""
+    response = page(request, 429)
+    response["Retry-After"] = "60"
+    return response
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """The session of this page is gone, mostly through a new sign-in in another tab. Nothing was done."""
+    if is_for_machines(request):
+        return problem(request, 403, "You may not do this.")
+    template = "reviewer/_session_changed.html" if request.headers.get("HX-Request") == "true" else "403_csrf.html"
+    return render(request, template, {"status": 403}, status=403)
