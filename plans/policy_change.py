@@ -65,9 +65,7 @@ def next_version(target: Target, *, by: Actor, **wanted: Any) -> Policy:
     changed = {name: {"from": now[name], "to": value} for name, value in wanted.items() if now[name] != value}
     if not changed:
         return before
-    after = Policy.objects.create(
-        target=target, version=before.version + 1, created_at=clock.now(), **(now | wanted)
-    )
+    after = Policy.objects.create(target=target, version=before.version + 1, created_at=clock.now(), **(now | wanted))
     record(Kind.POLICY_CHANGED, actor=by, target=target.name, data={"version": after.version, **changed})
     return after
 

@@ -98,7 +98,8 @@ def find_targets(*, after: str = "", limit: int = PAGE) -> list[Target]:
 
 def find_target(name: str) -> Target | None:
     """One target as in the list, or None."""
-    return _with_last_plan(Target.objects.filter(name=name), "target").annotate(agent_count=_agents()).first()
+    targets: QuerySet[Target] = _with_last_plan(Target.objects.filter(name=name), "target")
+    return targets.annotate(agent_count=_agents()).first()
 
 
 def newest_policies(targets: Sequence[Target]) -> dict[int, Policy]:
@@ -123,7 +124,8 @@ def _with_last_plan(rows: QuerySet[Any], of: str) -> QuerySet[Any]:
     plans = Plan.objects.filter(**{of: OuterRef("pk")})
     newest = plans.order_by("-received_at", "-id").values("received_at")[:1]
     waiting = plans.filter(state="pending").order_by().values(of).annotate(count=Count("*")).values("count")
-    return rows.annotate(last_plan_at=Subquery(newest), pending_count=Subquery(waiting))
+    annotated: QuerySet[Any] = rows.annotate(last_plan_at=Subquery(newest), pending_count=Subquery(waiting))
+    return annotated
 
 
 def _agents() -> Count:

@@ -23,6 +23,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from audit.kinds import Kind
 from audit.recording import Actor, record, record_capped
+from reviewer import idle
 from reviewer.models import Person, PersonToken
 
 TOKEN_PREFIX = "pdp_"  # noqa: S105
@@ -195,6 +196,7 @@ def record_failed_sign_in(email: str, address: str) -> None:
 
 
 def _on_signed_in(sender: Any, request: HttpRequest, user: Person, **_: Any) -> None:
+    idle.start(request.session)
     record_sign_in(user, _address(request))
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from types import FrameType
 from typing import Any, Final
 
@@ -21,11 +22,10 @@ from reviewer.poller import Listener, Poller
 STREAMS: Final = 8
 """Long downloads that have a thread beside those at work."""
 
-CHECK_EVERY: Final = 15.0
+CHECK_EVERY: Final = 20.0
 """Seconds between two looks at who listens: a stream outlives its session by no more than this and a look."""
 
 CLOSE_WITHIN: Final = 35.0
-HINT_PAUSE: Final = 1.0
 RETRY: Final = b"retry: 3000\n\n"
 
 
@@ -55,6 +55,7 @@ class Site:
         environ = make_environ(scope, body)
         hold = environ[HOLD] = Hold()
         answer = await self._bridge.ask(environ, receive, send)
+        del environ, body  # whoever waits keeps no more than it needs
         if answer is None:
             return
         if hold.plan_pk is not None:
@@ -71,15 +72,12 @@ class Site:
         try:
             while True:
                 assert hold.plan_pk is not None
-                left = until - time.monotonic()
-                news = asyncio.create_task(self._poller.wait_for_end(hold.plan_pk, left))
-                await asyncio.wait({news, gone}, return_when=asyncio.FIRST_COMPLETED)
-                await cancel(news)
+                await self._poller.wait_for_end(hold.plan_pk, until - time.monotonic(), gone)
                 if gone.done():
                     return
                 hold.plan_pk = None
                 answer = await self._look(scope, hold, receive, send)
-                is_over = until <= time.monotonic() or self._poller.stopping.is_set()
+                is_over = until <= time.monotonic() or self._poller.is_stopping
                 if answer is not None and (hold.plan_pk is None or is_over):
                     await answer.send(send)
                     return
@@ -91,39 +89,37 @@ class Site:
     async def _listen(self, scope: Scope, hold: Hold, answer: Answer, receive: Receive, send: Send) -> None:
         """Hints of what changed, until the client leaves, the session ends, or the server stops."""
         listener = Listener(hold.plans)
+        gone = asyncio.create_task(until_gone(receive))
+        gone.add_done_callback(lambda _: listener.close())
         headers = [(name, value) for name, value in answer.headers if name != b"content-length"]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": RETRY, "more_body": True})
         with self._poller.listening(listener):
-            ends = {
-                asyncio.create_task(until_gone(receive)),
-                asyncio.create_task(self._keep_checking(scope, receive, send)),
-                asyncio.create_task(_hint(listener, send)),
-                asyncio.create_task(self._until_stopped()),
-            }
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for task in ends:
-                await cancel(task)
+            await self._tell(listener, scope, receive, send)
+        await cancel(gone)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _keep_checking(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Returns when the session does not let in any more what it let in before."""
+    async def _tell(self, listener: Listener, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hints as they come, and every few seconds a look whether the session still lets in what it let in before."""
+        check_at = time.monotonic() + CHECK_EVERY
         while True:
-            await asyncio.sleep(CHECK_EVERY)
-            hold = Hold()
-            await self._look(scope, hold, receive, send)
-            if not hold.listens:
+            text = "".join(f"event: {hint}\ndata: {hint}\n\n" for hint in await listener.take(check_at))
+            if listener.is_closed:
                 return
-            await send({"type": "http.response.body", "body": b": still here\n\n", "more_body": True})
+            if time.monotonic() >= check_at:
+                hold = Hold()
+                answer = await self._look(scope, hold, receive, send)
+                if not hold.listens and (answer is None or answer.status < HTTPStatus.INTERNAL_SERVER_ERROR):
+                    return  # a desk that cannot tell who it is has no news either, and asks again
+                text += ": still here\n\n"
+                check_at = time.monotonic() + CHECK_EVERY
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
     async def _look(self, scope: Scope, hold: Hold, receive: Receive, send: Send) -> Answer | None:
         """The same request once more: who asks is checked again too. It has no body."""
         environ = make_environ(scope, Body(b""))
         environ[HOLD] = hold
         return await self._bridge.ask(environ, receive, send)
-
-    async def _until_stopped(self) -> None:
-        await self._poller.stopping.wait()
 
     def stop(self) -> None:
         """Let go whoever waits, so that the server may stop."""
@@ -135,14 +131,6 @@ class Site:
             await asyncio.wait(self._requests, timeout=CLOSE_WITHIN)
         await asyncio.to_thread(self._bridge.close)
         self._poller.close()
-
-
-async def _hint(listener: Listener, send: Send) -> None:
-    while True:
-        for hint in await listener.take():
-            text = f"event: {hint}\ndata: {hint}\n\n"
-            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-        await asyncio.sleep(HINT_PAUSE)
 
 
 class Application:

@@ -157,9 +157,11 @@ class Installation:
     def complete(self, environ: MutableMapping[str, str]) -> None:
         """Adds to `environ` what it does not say itself: secrets, and addresses of the servers in this folder."""
         kept = self.read()
-        for name in ("SECRET_KEY", "SEAL_KEYS", "BASE_URL", "DEMO", "DEMO_BILLING_PORT"):
+        for name in ("SECRET_KEY", "SEAL_KEYS", "BASE_URL", "DEMO", "DEMO_BILLING_PORT", "AUDIT_ORIGIN"):
             if name in kept:
                 environ.setdefault(name, kept[name])
+        if self.signing_key.exists():
+            environ.setdefault("AUDIT_SIGNING_KEY", str(self.signing_key))
         if "DATABASE_URL" not in environ and self.postgres.exists():
             environ.pop("DATABASE_OWNER_URL", None)
             environ.update(self.database_urls())

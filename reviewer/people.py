@@ -50,8 +50,14 @@ def create_person(
 
 @transaction.atomic(durable=True)
 def set_roles(*, email: str, roles: Iterable[str], by: Actor = COMMAND_LINE) -> Person:
-    """Replaces a person's roles. May be repeated; a change that changes nothing leaves no event."""
-    person, wanted = _locked(email), set(_checked_roles(roles))
+    """Replaces a person's roles. May be repeated; a change that changes nothing leaves no event.
+
+    Refuses to take the role from the last admin, but at the command line, which can name another.
+    """
+    wanted = set(_checked_roles(roles))
+    if "admin" not in wanted:
+        _keep_an_admin(email, by)
+    person = _locked(email)
     before = [role for role in Person.ROLES if getattr(person, f"is_{role}")]
     if set(before) != wanted:
         for role in Person.ROLES:
@@ -75,7 +81,11 @@ def set_password(*, email: str, password: str, by: Actor = COMMAND_LINE) -> Pers
 
 @transaction.atomic(durable=True)
 def disable_person(*, email: str, by: Actor = COMMAND_LINE) -> Person:
-    """Ends a person's access: sessions, tokens, sign-in. Their history stays. May be repeated."""
+    """Ends a person's access: sessions, tokens, sign-in. Their history stays. May be repeated.
+
+    Refuses to disable the last admin, but at the command line, which can make another.
+    """
+    _keep_an_admin(email, by)
     person = _locked(email)
     if person.is_active:
         person.is_active = False
@@ -95,6 +105,40 @@ def create_token(*, email: str, by: Actor = COMMAND_LINE) -> tuple[Person, str]:
     row = PersonToken.objects.create(person=person, token_hash=hash_token(token))
     _record(person, "token_created", {"number": str(row.pk)}, by)
     return person, token
+
+
+@transaction.atomic(durable=True)
+def revoke_token(*, email: str, number: int, by: Actor = COMMAND_LINE) -> Person:
+    """Ends one of a person's tokens. May be repeated; refuses a number that is not theirs."""
+    person = _locked(email)
+    token = PersonToken.objects.filter(person=person, pk=number).first()
+    if token is None:
+        raise PersonError(f"{person.email} has no token {number}.")
+    if token.revoked_at is None:
+        PersonToken.objects.filter(pk=token.pk).update(revoked_at=Now())
+        _record(person, "token_revoked", {"number": str(token.pk)}, by)
+    return person
+
+
+@transaction.atomic(durable=True)
+def make_password(*, email: str, by: Actor = COMMAND_LINE) -> tuple[Person, str]:
+    """A new password made here and shown this once, which ends the person's sessions. Refuses who is disabled."""
+    person, password = _locked(email), secrets.token_urlsafe(15)
+    if not person.is_active:
+        raise PersonError(f"{person.email} is disabled.")
+    person.set_password(password)
+    person.save(update_fields=["password"])
+    _record(person, "password_changed", {}, by)
+    return person, password
+
+
+def _keep_an_admin(email: str, by: Actor) -> None:
+    """Locks every admin, so that two of them can't end each other at once."""
+    if by.type != "person":
+        return
+    admins = list(Person.objects.select_for_update().filter(is_admin=True, is_active=True).order_by("pk"))
+    if [admin.email for admin in admins] == [email.strip().lower()]:
+        raise PersonError("This is the only admin. Make somebody else an admin first.")
 
 
 def _locked(email: str) -> Person:

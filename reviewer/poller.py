@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -16,14 +17,18 @@ logger = logging.getLogger(__name__)
 HINTS_EVERY: Final = 4
 """Every fourth look is for hints too: one a second is all that a page gets."""
 
+HINT_PAUSE: Final = 1.0  # seconds
+
 
 class Listener:
     """A page that wants hints: `plans` for the inbox, `plan:<public path>` for each plan it shows."""
 
     def __init__(self, plans: Mapping[int, str]) -> None:
         self.plans = plans
+        self.is_closed = False
         # What happened between the page and its stream is not known: the page looks once.
         self._hints = {"plans", *(f"plan:{path}" for path in plans.values())}
+        self._taken_at = 0.0
         self._news = asyncio.Event()
         self._news.set()
 
@@ -32,10 +37,20 @@ class Listener:
         self._hints.add(hint)
         self._news.set()
 
-    async def take(self) -> list[str]:
-        """The hints since the last time; waits for one."""
-        await self._news.wait()
+    def close(self) -> None:
+        """There is nobody to tell any more."""
+        self.is_closed = True
+        self._news.set()
+
+    async def take(self, until: float) -> list[str]:
+        """The hints since the last time, a second after those at the earliest; none where none came until then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(until - time.monotonic()):
+                await self._news.wait()
+        if (pause := self._taken_at + HINT_PAUSE - time.monotonic()) > 0 and not self.is_closed:
+            await asyncio.sleep(pause)
         self._news.clear()
+        self._taken_at = time.monotonic()
         taken, self._hints = sorted(self._hints), set()
         return taken
 
@@ -53,13 +68,14 @@ class Poller:
         self._task: asyncio.Task[None] | None = None
         self._inbox: str | None = None
         self._plans: dict[int, str] = {}
-        self.stopping = asyncio.Event()
+        self.is_stopping = False
 
-    async def wait_for_end(self, plan_pk: int, seconds: float) -> None:
-        """Returns when the plan has ended, the seconds have passed, or the server stops."""
-        if self.stopping.is_set():
+    async def wait_for_end(self, plan_pk: int, seconds: float, gone: "asyncio.Task[None]") -> None:
+        """Returns when the plan has ended, the seconds have passed, the client is gone, or the server stops."""
+        if self.is_stopping or gone.done():
             return
         news = asyncio.Event()
+        gone.add_done_callback(lambda _: news.set())
         self._ends.setdefault(plan_pk, set()).add(news)
         self._run()
         try:
@@ -75,6 +91,8 @@ class Poller:
     def listening(self, listener: Listener) -> Iterator[None]:
         """Tell a listener what changes, for the length of the block."""
         self._listeners.add(listener)
+        if self.is_stopping:
+            listener.close()
         self._run()
         try:
             yield
@@ -83,10 +101,12 @@ class Poller:
 
     def stop(self) -> None:
         """Wake everybody who waits, so that the server can stop."""
-        self.stopping.set()
+        self.is_stopping = True
         for news in self._ends.values():
             for one in news:
                 one.set()
+        for listener in self._listeners:
+            listener.close()
 
     def close(self) -> None:
         """End the thread and its connection."""
@@ -101,7 +121,7 @@ class Poller:
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
         look = 0
-        while (self._ends or self._listeners) and not self.stopping.is_set():
+        while (self._ends or self._listeners) and not self.is_stopping:
             wants_hints = bool(self._listeners) and look % HINTS_EVERY == 0
             watched = sorted({pk for listener in self._listeners for pk in listener.plans}) if wants_hints else []
             ended, inbox, plans = await loop.run_in_executor(self._pool, _look, list(self._ends), wants_hints, watched)

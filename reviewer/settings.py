@@ -33,6 +33,7 @@ STATE_TRUSTED_AFTER = timedelta(seconds=60)
 LOCK_WAIT = timedelta(seconds=10)
 WISHES_KEPT_FOR = timedelta(days=7)
 EVENT_CAP_PER_MINUTE = 60
+FAULT_HOOK = None  # no environment sets it: what breaks the desk on purpose brings settings of its own
 
 # --- The log's tree: its name, its key (a file that only the sequencer needs), and what was signed last -------------
 AUDIT_ORIGIN = _env.text("AUDIT_ORIGIN", "")
@@ -77,6 +78,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "reviewer.idle.IdleSessionMiddleware",
     "reviewer.access.PersonTokenMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -139,6 +141,9 @@ BODY_WITHIN = _env.seconds("BODY_WITHIN", 20, most=600)
 # --- Sessions, cookies, headers ------------------------------------------------------------------------------------
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_AGE = 12 * 3600
+# Left alone for so long, a session ends; what pages ask by themselves does not count as use. An hour at most is what
+# NIST SP 800-63B-4 asks for at its second level.
+SESSION_IDLE = _env.seconds("SESSION_IDLE", 3600, least=60, most=SESSION_COOKIE_AGE)
 SESSION_COOKIE_NAME = "__Host-session" if _is_https else "plandesk_session"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _is_https
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True

@@ -4,7 +4,7 @@ from allauth.account.views import login, logout
 from django.conf import settings as django_settings
 from django.urls import include, path
 
-from reviewer.views import audit, errors, history, inbox, live, plan, settings
+from reviewer.views import agents, audit, callbacks, errors, history, inbox, live, people, plan, settings, targets
 from reviewer.views.health import healthz
 
 PLAN = "plans/<str:agent>/<str:target>/<str:plan_id>/"
@@ -14,6 +14,7 @@ urlpatterns = [
     path("inbox/fresh/", inbox.fresh, name="inbox-fresh"),
     path(PLAN, plan.plan, name="plan"),
     path(f"{PLAN}news/", plan.news, name="plan-news"),
+    path(f"{PLAN}recheck/", plan.recheck, name="plan-recheck"),
     path(f"{PLAN}approve/", plan.approve, name="plan-approve"),
     path(f"{PLAN}reject/", plan.reject, name="plan-reject"),
     path(f"{PLAN}settle/", plan.settle, name="plan-settle"),
@@ -22,6 +23,13 @@ urlpatterns = [
     path("history/", history.history, name="history"),
     path("audit/", audit.audit, name="audit"),
     path("settings/", settings.settings, name="settings"),
+    path("agents/", agents.agents, name="agents"),
+    path("agents/<str:name>/", agents.agent, name="agent"),
+    path("targets/", targets.targets, name="targets"),
+    path("targets/<str:name>/", targets.target, name="target"),
+    path("callbacks/", callbacks.callbacks, name="callbacks"),
+    path("people/", people.people, name="people"),
+    path("people/<int:pk>/", people.person, name="person"),
     path("", include("plans.urls")),
     path("healthz", healthz, name="healthz"),
     path("login/", login, name="account_login"),

@@ -37,6 +37,10 @@ DRAWINGS: Final[dict[str, str]] = {
     "lock": '<rect x="3" y="7" width="10" height="6.5" rx="1.5"/><path d="M5 7V5a3 3 0 0 1 6 0v2"/>',
     "more": '<path d="M3.5 8h.1M8 8h.1M12.5 8h.1"/>',
     "out": '<path d="M6 2.5H3.5a1 1 0 0 0-1 1v9a1 1 0 0 0 1 1H6M10 11l3-3-3-3M13 8H6"/>',
+    "people": (
+        '<circle cx="6" cy="5.2" r="2.4"/><path d="M1.8 13.2c.3-2.6 1.9-4 4.2-4s3.9 1.4 4.2 4"/>'
+        '<path d="M10.6 3.1a2.3 2.3 0 0 1 0 4.3M11.9 9.6c1.3.5 2.1 1.7 2.3 3.6"/>'
+    ),
     "play": '<path d="M4.5 3v10l8-5z"/>',
     "question": '<path d="M5.7 5.8A2.3 2.3 0 1 1 8.9 8c-.6.3-.9.7-.9 1.3v.4"/><path d="M8 12.3v.1"/>',
     "quote": ('<path d="M3 11V8a3 3 0 0 1 3-3M9.5 11V8a3 3 0 0 1 3-3"/><path d="M3 8.5h3V11H3zM9.5 8.5h3V11h-3z"/>'),
@@ -45,6 +49,7 @@ DRAWINGS: Final[dict[str, str]] = {
     ),
     "right": '<path d="m6 3.5 4.5 4.5L6 12.5"/>',
     "search": '<circle cx="7" cy="7" r="4.5"/><path d="m10.5 10.5 3 3"/>',
+    "send": '<path d="M14 2 7 9M14 2 9.6 14 7 9 2 6.4z"/>',
     "shield": ('<path d="M8 1.8 13 3.7v4c0 3-2 5.3-5 6.5-3-1.2-5-3.5-5-6.5v-4z"/><path d="m5.9 8 1.5 1.5 2.8-3"/>'),
     "split": '<path d="M8 14V9.5L3.5 5M8 9.5 12.5 5"/><path d="M3 8V4.5h3.5M13 8V4.5H9.5"/>',
     "sun": (

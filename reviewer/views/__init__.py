@@ -12,6 +12,7 @@ from django_htmx.middleware import HtmxDetails
 
 from plans.clock import now as database_now
 from plans.queries import COUNT_CAP, count_waiting
+from plans.roster import count_undecidable
 from reviewer.models import Person
 from reviewer.moments import Clock
 
@@ -51,6 +52,8 @@ def show(
 ) -> HttpResponse:
     """A whole page inside the shell. Its counts are read last, so that they tell what the request itself changed."""
     counts = count_waiting(request.user)
+    is_admin = "admin" in request.user.roles
+    undecidable = count_undecidable() if is_admin else 0
     shell = {
         "section": section,
         "clock": clock,
@@ -59,6 +62,9 @@ def show(
         "waiting_text": capped(counts.to_decide),
         "unknown_text": capped(counts.unknown) if counts.unknown else "",
         "may_audit": request.user.has_perm("audit.view_event"),
+        "is_admin": is_admin,
+        "undecidable": undecidable,
+        "undecidable_text": capped(undecidable),
     }
     return render(request, template, shell | context, status=status)
 

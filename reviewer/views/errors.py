@@ -1,13 +1,17 @@
 """Answers to what no view answered: problem documents for machines, short pages for people."""
 
+import sys
 from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
-MACHINE_PATHS = ("/api/", "/webhooks/")
+from plans.locks import LockTimeout
+
+MACHINE_PATHS = ("/api/", "/webhooks")
 SLUGS = {
     400: "malformed",
     401: "unauthenticated",
@@ -25,7 +29,7 @@ SENTENCES = {
     404: "There is no such page.",
     429: "Too many attempts. Wait a few minutes, then try again.",
     500: "Something went wrong here. What was under way is either done or not: look at it again before you repeat it.",
-    503: "The desk is not available right now. Try again in a moment.",
+    503: "The desk is not available right now. What was under way is either done or not: look at it again in a moment.",
 }
 
 
@@ -74,12 +78,14 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Our fault. Nothing is promised about what was under way: `plan_write` is absent, which means `possible`."""
+    """Our fault, or the database's. Nothing is promised about what was under way: `plan_write` is absent, which means
+    `possible`, and the page says to look again."""
     if is_for_machines(request):
         response = problem(request, 503, "Something went wrong here.", next="retry_same_key", retry_after_seconds=5)
         response["Retry-After"] = "5"
         return response
-    return page(request, 500)
+    failed = sys.exc_info()[1]
+    return page(request, 503 if isinstance(failed, (DatabaseError, InterfaceError, LockTimeout)) else 500)
 
 
 def too_many(request: HttpRequest) -> HttpResponse:

@@ -6,7 +6,6 @@ from typing import Any, Final, cast
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
-from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from audit.kinds import Kind
@@ -14,9 +13,10 @@ from audit.queries import find_story
 from plans import queries, review
 from plans.errors import DecisionRefused
 from plans.models import Plan
+from plans.recheck import recheck_plan
 from plans.schema import shown_digest
 from plans.states import ENDS, State
-from reviewer import plan_basis, plan_page, story, words
+from reviewer import moved, plan_basis, plan_page, story, words
 from reviewer.access import requires_role
 from reviewer.forms import SettleForm
 from reviewer.models import Person
@@ -47,10 +47,10 @@ _ALL = Person.ROLES
 def plan(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpResponse:
     """The page. That it was opened is an event, and what a person's time to decide is measured from."""
     person_request = cast(PersonRequest, request)
-    found = _find(agent, target, plan_id)
+    pk = _find_pk(agent, target, plan_id)
     if request.method == "GET" and not person_request.htmx:
-        review.record_view(plan_pk=found.pk, person=person_request.user)
-    return _page(person_request, found.pk)
+        review.record_view(plan_pk=pk, person=person_request.user)
+    return _page(person_request, pk)
 
 
 @requires_role(*_ALL)
@@ -61,10 +61,10 @@ def news(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpRes
     A part, never a page: somebody who opens its address is sent to the plan.
     """
     person_request = cast(PersonRequest, request)
-    found = _find(agent, target, plan_id)
+    pk = _find_pk(agent, target, plan_id)
     if not person_request.htmx or person_request.htmx.history_restore_request:
         return HttpResponseRedirect(url_of(agent, target, plan_id))
-    facts = queries.get_plan_facts(found.pk)
+    facts = queries.get_plan_facts(pk)
     state, reason = plan_page.state_of(facts)
     is_as_shown = request.GET.get("state") == state and request.GET.get("digest") == shown_digest(facts.plan)
     if is_as_shown and request.GET.get("approvals") == str(len(facts.live_approvals)):
@@ -82,7 +82,27 @@ def news(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpRes
     return render(request, "reviewer/_news.html", context)
 
 
-def _decision(decide: Callable[[PersonRequest, Plan], Plan]) -> Callable[..., HttpResponseBase]:
+@requires_role(*_ALL)
+@require_safe
+def recheck(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpResponse:
+    """What has moved since the dry run, read now: the part that the page loads, or the page with it, for a browser
+    without scripts. May take as long as the target does; changes nothing, and Approve never waits for it."""
+    person_request = cast(PersonRequest, request)
+    found = queries.find_plan(agent, target, plan_id)
+    if found is None:
+        raise Http404
+    found_now = recheck_plan(found)
+    clock = clock_for(person_request.user)
+    read = moved.in_words(found, found_now, clock)
+    if person_request.htmx and not person_request.htmx.history_restore_request:
+        context = {"recheck": read, "urls": {"recheck": url_of(agent, target, plan_id, name="plan-recheck")}}
+        return render(request, "reviewer/_recheck.html", context | {"is_part": True, "plan": found})
+    if request.method == "GET":
+        review.record_view(plan_pk=found.pk, person=person_request.user)
+    return _page(person_request, found.pk, recheck=read)
+
+
+def _decision(decide: Callable[[PersonRequest, int], Plan]) -> Callable[..., HttpResponseBase]:
     """A view that takes one decision: only by POST, only by somebody signed in, and never done by signing in."""
 
     @require_POST
@@ -94,22 +114,22 @@ def _decision(decide: Callable[[PersonRequest, Plan], Plan]) -> Callable[..., Ht
     @requires_role(*_ALL)
     def decide_signed_in(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpResponse:
         person_request = cast(PersonRequest, request)
-        found = _find(agent, target, plan_id)
+        pk = _find_pk(agent, target, plan_id)
         try:
-            left = decide(person_request, found)
+            left = decide(person_request, pk)
         except DecisionRefused as refused:
-            response = _page(person_request, found.pk, status=refused.status, refused=refused)
+            response = _page(person_request, pk, status=refused.status, refused=refused)
         else:
-            response = _page(person_request, found.pk, status=STATUS_OF_OUTCOME[State(left.state)], is_outcome=True)
+            response = _page(person_request, pk, status=STATUS_OF_OUTCOME[State(left.state)], is_outcome=True)
         response["HX-Push-Url"] = "false"  # the address stays the plan's own, which takes GET
         return response
 
     return view
 
 
-def _approve(request: PersonRequest, plan: Plan) -> Plan:
+def _approve(request: PersonRequest, pk: int) -> Plan:
     return review.approve_plan(
-        plan_pk=plan.pk,
+        plan_pk=pk,
         person=request.user,
         seen_digest=request.POST.get("digest", ""),
         fact=request.POST.get("fact", ""),
@@ -117,29 +137,27 @@ def _approve(request: PersonRequest, plan: Plan) -> Plan:
     )
 
 
-def _reject(request: PersonRequest, plan: Plan) -> Plan:
+def _reject(request: PersonRequest, pk: int) -> Plan:
     return review.reject_plan(
-        plan_pk=plan.pk,
+        plan_pk=pk,
         person=request.user,
         seen_digest=request.POST.get("digest", ""),
         reason=request.POST.get("reason", ""),
     )
 
 
-def _settle(request: PersonRequest, plan: Plan) -> Plan:
+def _settle(request: PersonRequest, pk: int) -> Plan:
     form = SettleForm(request.POST)
-    if not form.is_valid():
-        raise DecisionRefused("what-missing", 422, _("Say whether it was made or not."), field="was_made")
-    made = form.cleaned_data["was_made"]
+    made = form.cleaned_data["was_made"] if form.is_valid() else None
     settled = review.settle_unknown(
-        plan_pk=plan.pk, person=request.user, was_made=made, reason=request.POST.get("reason", "")
+        plan_pk=pk, person=request.user, was_made=made, reason=request.POST.get("reason", "")
     )
     settled.state = State.COMMITTED.value  # settling is not refused, whichever way it went: the page answers 200
     return settled
 
 
-def _replan(request: PersonRequest, plan: Plan) -> Plan:
-    asked = review.request_replan(plan_pk=plan.pk, person=request.user)
+def _replan(request: PersonRequest, pk: int) -> Plan:
+    asked = review.request_replan(plan_pk=pk, person=request.user)
     asked.state = State.COMMITTED.value  # asking is done, whatever the plan's own end was: the page answers 200
     return asked
 
@@ -150,11 +168,11 @@ settle = _decision(_settle)
 replan = _decision(_replan)
 
 
-def _find(agent: str, target: str, plan_id: str) -> Plan:
-    found = queries.find_plan(agent, target, plan_id)
-    if found is None:
+def _find_pk(agent: str, target: str, plan_id: str) -> int:
+    pk = queries.find_plan_pk(agent, target, plan_id)
+    if pk is None:
         raise Http404
-    return found
+    return pk
 
 
 def _page(
@@ -164,6 +182,7 @@ def _page(
     status: int = 200,
     refused: DecisionRefused | None = None,
     is_outcome: bool = False,
+    recheck: moved.Reading | None = None,
 ) -> HttpResponse:
     """The page of the plan as it is in the database now, whatever was decided before."""
     facts = queries.get_plan_facts(pk)
@@ -171,6 +190,7 @@ def _page(
     context = _facts_in_words(facts, request.user, clock) | {
         "refused": refused,
         "is_outcome": is_outcome,
+        "recheck": recheck,
         "typed": {"fact": request.POST.get("fact", ""), "reason": request.POST.get("reason", "")} if refused else {},
     }
     section = "history" if context["is_end"] else "inbox"
@@ -184,7 +204,7 @@ def _facts_in_words(facts: queries.PlanFacts, person: Person, clock: Clock) -> d
     verb, record, more = plan_page.title_of(cards)
     names = (plan.agent.name, plan.target.name, plan.plan_id)
     events = find_story(agent=names[0], target=names[1], plan_id=names[2])
-    actions = ("approve", "reject", "settle", "replan", "news")
+    actions = ("approve", "reject", "settle", "replan", "news", "recheck")
     return {
         "plan": plan,
         "state": state,
@@ -214,7 +234,7 @@ def _decision_in_words(facts: queries.PlanFacts, person: Person, clock: Clock, s
     plan = facts.plan
     left = plan.expires_at - clock.now
     settle_from = plan.expires_at + settings.STATE_TRUSTED_AFTER
-    next_plan = queries.find_next_waiting(person, but=plan.pk)
+    next_plan = queries.find_next_waiting(person, but=plan.pk, now=clock.now)
     return {
         "digest": shown_digest(plan),
         "decision": plan_page.decision_of(facts, person, state),
@@ -226,7 +246,7 @@ def _decision_in_words(facts: queries.PlanFacts, person: Person, clock: Clock, s
         "may_settle": state == State.UNKNOWN and person.is_reviewer and person.pk != plan.agent.owner_id,
         "can_settle_now": clock.now >= settle_from,
         "settle_from": clock.at(settle_from),
-        "may_replan": plan.state in PLAN_AGAIN and plan.replaced_by_id is None,
+        "may_replan": person.is_reviewer and plan.state in PLAN_AGAIN and plan.replaced_by_id is None,
         "next_url": url_of(*next_plan) if next_plan else "",
     }
 

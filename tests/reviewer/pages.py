@@ -1,11 +1,13 @@
 """What the page tests share: a signed-in client, the address of a plan, and what stands in an answer."""
 
+import json
 import re
 from html import unescape
 from typing import Any
 
 from django.test import Client
 
+from audit.models import Event
 from plans.models import Plan
 from plans.schema import shown_digest
 from reviewer.models import Person
@@ -41,3 +43,18 @@ def text_of(response: Any) -> str:
     """The words of a page, without markup, in one line."""
     body = re.sub(r"<(script|style|svg|template).*?</\1>", "", response.content.decode(), flags=re.DOTALL)
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
+
+
+def admin_and_client() -> tuple[Person, Client]:
+    """An admin who is nothing else, signed in."""
+    person = make_person("admin")
+    return person, client_of(person)
+
+
+def told_of(kind: str) -> list[tuple[str, str]]:
+    """Who changed what, of all events of a kind, oldest first: (actor, `change`)."""
+    events = Event.objects.filter(kind=kind).select_related("payload").order_by("at", "id")
+    return [
+        (f"{event.actor_type}:{event.actor_id}", json.loads(event.payload.body)["data"].get("change", ""))
+        for event in events
+    ]

@@ -1,6 +1,7 @@
 """All plans ever, by any filter, by key, with links that stay; and the plain list of the log."""
 
 import pytest
+from django.db import connection, transaction
 
 from plans.queries import HistoryFilters, find_history
 from tests.makers import make_agent, make_person, make_plan, make_target
@@ -70,6 +71,26 @@ def test_pages_follow_by_key_and_lose_and_repeat_nothing():
         if before is None:
             break
     assert seen == plans[::-1]
+
+
+def test_each_thing_that_a_search_may_name_is_found_by_an_index_of_its_own():
+    make_plan()
+    where, values = HistoryFilters(text="record/of-mine").conditions()
+    with transaction.atomic(), connection.cursor() as cursor:
+        for scan in ("seqscan", "indexscan"):
+            cursor.execute(f"SET LOCAL enable_{scan} = off")
+        cursor.execute(f"EXPLAIN SELECT 1 FROM plans_plan q WHERE {where}", values)
+        steps = "\n".join(line for (line,) in cursor.fetchall())
+    assert "BitmapOr" in steps
+    for condition in ("(plan_id)::text =", "(intent)::text =", "action_targets @>", "task_id = ANY"):
+        assert f"Index Cond: ({condition}" in steps, steps
+
+
+@pytest.mark.parametrize("column", ["state", "agent_id", "target_id", "operation"])
+def test_every_filter_of_the_list_has_an_index_that_ends_in_the_order_of_the_list(column):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'plans_plan'")
+        assert any(definition.endswith(f"({column}, received_at, id)") for (definition,) in cursor.fetchall())
 
 
 def test_a_place_that_cannot_be_read_starts_at_the_newest():

@@ -13,6 +13,7 @@ from tests.makers import feed_data, make_agent, make_person, make_plan, make_tar
 from tests.reviewer.pages import approval, client_of, state_in, text_of, url_of
 from tests.stub_behaviour import Commit, DropAfterApplying, conflict, problem
 from tests.stub_target import refusing_url
+from tests.time_passing import pass_time_to_expiry
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -335,12 +336,16 @@ def test_other_plans_for_the_same_record_are_named():
     assert two.plan_id in text
 
 
-def test_an_unknown_plan_is_settled_by_hand_after_its_expiry_with_a_reason():
+def test_an_unknown_plan_is_settled_by_hand_after_its_expiry_with_a_reason(owner_connection):
     plan = make_plan("unknown")
     client = client_of()
     early = client.post(url_of(plan, "settle"), {"was_made": "yes", "reason": "Seen at the bank"})
     assert (early.status_code, state_in(early)) == (409, "unknown")
-    assert client.post(url_of(plan, "settle"), {"reason": "x"}).status_code == 422
+    pass_time_to_expiry(owner_connection, plan, 61)
+    for sent in ({"reason": "x"}, {"was_made": "yes", "reason": " "}):
+        assert client.post(url_of(plan, "settle"), sent).status_code == 422
+    page = client.post(url_of(plan, "settle"), {"was_made": "yes", "reason": "Seen at the bank"})
+    assert (page.status_code, state_in(page)) == (200, "committed")
 
 
 def test_the_agent_can_be_asked_to_plan_again():
@@ -377,3 +382,8 @@ def test_an_approval_says_who_gave_it_and_when(stub_target):
     assert "1 of 2 approvals given" in text
     assert "Tom Okafor" in text
     assert "Approve and write 1 change" in text
+
+
+def test_only_reviewers_are_offered_to_ask_for_a_new_plan():
+    plan = make_plan("conflicted")
+    assert "Ask the agent to plan again" not in text_of(client_of(make_person("auditor")).get(url_of(plan)))

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 OURS = {"DATABASE_URL", "DATABASE_OWNER_URL", "REDIS_URL", "SECRET_KEY", "SEAL_KEYS", "BASE_URL", "STATIC_ROOT"}
 OURS |= {"STATIC_FROM_SOURCE", "PLANDESK_DATA", "PLANDESK_OFFLINE", "LOG_LEVEL", "CALLBACK_ALLOW_PRIVATE"}
+OURS |= {"AUDIT_ORIGIN", "AUDIT_SIGNING_KEY", "AUDIT_STATE_FILE"}
 
 
 def clean_environ(**more: str) -> dict[str, str]:
@@ -235,7 +236,9 @@ def test_kill_of_the_supervisor_alone_takes_its_programs_along(start_up):
     again.wait_until_served()
 
 
-@pytest.mark.parametrize("part", ["reviewer.web", "reviewer.celery worker", "redis-server", "bin/postgres"])
+@pytest.mark.parametrize(
+    "part", ["reviewer.web", "reviewer.celery worker", "audit_sequencer", "redis-server", "bin/postgres"]
+)
 def test_a_program_that_dies_is_started_again(start_up, part):
     up = start_up()
     up.wait_until_served()
@@ -268,6 +271,24 @@ def test_the_site_works_without_redis_and_celery(start_up):
     assert up.get("/healthz").status == 200
     assert up.get("/login/").status == 200
     os.kill(up.process.pid, signal.SIGCONT)
+
+
+def test_the_log_is_signed_with_a_key_that_is_made_once_and_verifies(start_up):
+    up = start_up()
+    up.wait_until_served()
+    key = up.data / "audit.key"
+    assert key.stat().st_mode & 0o077 == 0
+    seed = key.read_text()
+    wait_for((up.data / "audit.key.signed").exists)
+    assert manage(up, "person", "create", "ada@example.com", "--role", "admin").returncode == 0
+    wait_for(lambda: int((up.data / "audit.key.signed").read_text().split("\n")[1]) >= 1)
+    done = manage(up, "audit", "verify")
+    assert done.returncode == 0, done.stderr
+    assert "Whole: nothing is damaged." in done.stdout
+    up.stop()
+    again = start_up()
+    again.wait_until_served()
+    assert key.read_text() == seed
 
 
 def test_a_second_up_on_the_folder_is_refused(start_up):

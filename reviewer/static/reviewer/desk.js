@@ -86,15 +86,35 @@
     looking = true;
     const isBusy = $("#plan").dataset.state === "committing";
     try {
-      if (isBusy) await htmx.ajax("GET", location.pathname.replace(/(approve|reject|settle|replan)\/$/, ""), { target: "#plan", select: "#plan", swap: "outerHTML show:none" });
+      if (isBusy) await htmx.ajax("GET", location.pathname.replace(/(approve|reject|settle|replan|recheck)\/$/, ""), { target: "#plan", select: "#plan", swap: "outerHTML show:none" });
       else await htmx.ajax("GET", watch.getAttribute("href"), { target: "#news", swap: "innerHTML" });
-    } finally { looking = false; }
+    } catch { /* said by the listeners below; the next look may get through */ } finally { looking = false; }
   }
   setInterval(() => { if (isHere()) look(); }, $("#plan")?.dataset.state === "committing" ? 2000 : 10000);
   document.addEventListener("visibilitychange", () => {
     if (!isHere()) return;
     look();
     document.body.dispatchEvent(new CustomEvent("visible-again"));
+  });
+
+  // What has moved since the dry run is read after the page is shown; nothing waits for it. A target may take its time.
+  async function recheck(link) {
+    const box = $("#recheck");
+    if (!box || !link || !window.htmx || box.classList.contains("reading")) return;
+    box.classList.add("reading");
+    try { await htmx.ajax("GET", link.getAttribute("href"), { target: "#recheck", swap: "outerHTML" }); }
+    catch { /* said in its place, below */ }
+    finally {
+      box.classList.remove("reading");
+      if (box.isConnected) $("p", box).textContent = word("unread");
+    }
+  }
+  const recheckAtOnce = () => recheck($("#recheck [data-first]"));
+  document.addEventListener("click", event => {
+    const link = event.target.closest("[data-recheck]");
+    if (!link || !window.htmx || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    recheck(link);
   });
 
   // An answer that is no plan page is never put in its place: its sentence is shown above it instead.
@@ -109,7 +129,7 @@
   };
   document.addEventListener("htmx:beforeSwap", event => {
     const { target, xhr, requestConfig } = event.detail;
-    if (target?.id !== "plan") { if (target?.id === "news" && xhr.status >= 400) event.detail.shouldSwap = false; return; }
+    if (target?.id !== "plan") { if (["news", "recheck"].includes(target?.id) && xhr.status >= 400) event.detail.shouldSwap = false; return; }
     const answer = new DOMParser().parseFromString(xhr.responseText, "text/html");
     if (answer.querySelector("#plan")) return;
     event.detail.shouldSwap = false;
@@ -128,7 +148,8 @@
     outcome.scrollIntoView({ block: "nearest" });
   };
   document.addEventListener("htmx:afterSettle", event => {
-    if (event.detail.target?.id === "plan" || event.target.id === "plan") { armedAt = performance.now() + 700; tick(); lock(); land(); if (!$("#decision form[data-action='approve']")) $("#jump")?.remove(); }
+    if (event.detail.target?.id === "plan" || event.target.id === "plan") { armedAt = performance.now() + 700; tick(); lock(); land(); recheckAtOnce(); if (!$("#decision form[data-action='approve']")) $("#jump")?.remove(); }
+    if (event.target.id === "recheck" && event.target.classList.contains("no")) armedAt = performance.now() + 700;
     const count = $("#nav-count");
     if (document.body.dataset.page === "inbox" && count) document.title = document.title.replace(/^(\(.*?\) )?/, count.dataset.waiting !== "0" ? `(${count.dataset.waiting}) ` : "");
   });
@@ -185,5 +206,22 @@
   lock();
   if ($("#plan[data-answer]") || ($("#outcome") && !$("#plan"))) land();
   tick();
+  recheckAtOnce();
   setInterval(tick, 1000);
+
+  // Forms that may be sent once: a second press would take the first one's answer away, and the secret in it.
+  document.addEventListener("submit", event => {
+    const form = event.target;
+    if (!form.matches?.("[data-once]")) return;
+    if (form.dataset.sent) event.preventDefault(); else { form.dataset.sent = "1"; $("[type=submit]", form)?.classList.add("htmx-request"); }
+  });
+  for (const button of $$("[data-copy]")) {
+    if (!navigator.clipboard) continue;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText($(`#${button.dataset.copy}`).textContent);
+      say(word("copied"));
+      button.classList.add("done");
+    });
+  }
 })();

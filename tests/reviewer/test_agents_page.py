@@ -1,0 +1,162 @@
+"""Agents, for admins: made, rotated, paused and ended by a press, each an event, every secret in one answer only."""
+
+import re
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.test import Client
+
+from audit.models import Event
+from plans import auth
+from plans.models import Agent, AgentSecret
+from tests.makers import make_agent, make_person, make_plan, make_target, reread
+from tests.reviewer.pages import admin_and_client, client_of, text_of, told_of
+
+pytestmark = pytest.mark.usefixtures("database")
+
+PAGES = ["/agents/", "/targets/", "/callbacks/", "/people/"]
+
+
+def secret_in(answer, name: str) -> str:
+    found = re.search(rf'<code id="{name}">([^<]+)</code>', answer.content.decode())
+    assert found, text_of(answer)[:400]
+    return found[1]
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("roles", [["reviewer"], ["auditor"], ["reviewer", "auditor"]])
+def test_pages_for_admins_refuse_everybody_else(path, roles):
+    client = client_of(make_person(*roles))
+    assert client.get(path).status_code == 403
+    assert client.post(path, {"do": "create"}).status_code == 403
+    assert path not in client.get("/").content.decode()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_for_admins_ask_strangers_to_sign_in_and_stand_in_the_menu_of_admins(path):
+    assert Client().get(path)["Location"].startswith("/login/")
+    _, client = admin_and_client()
+    assert client.get(path).status_code == 200
+    assert f'href="{path}"' in client.get("/").content.decode()
+
+
+def test_an_agent_is_made_with_secrets_that_stand_in_that_answer_alone():
+    target, (admin, client) = make_target(), admin_and_client()
+    made = client.post(
+        "/agents/", {"do": "create", "name": "biller", "owner": admin.pk, "targets": [target.name],
+                     "callback_url": "https://agent.example/told"},
+    )  # fmt: skip
+    assert made.status_code == 201
+    agent = Agent.objects.get(name="biller")
+    key, secrets = secret_in(made, "api-key"), [secret_in(made, f"{name}-secret") for name in ("webhook", "callback")]
+    assert auth.hash_api_key(key) == bytes(agent.api_key_hash)
+    assert list(agent.targets.all()) == [target]
+    assert told_of("agent.changed") == [(f"person:{admin.pk}", "created")]
+    later = client.get("/agents/biller/").content.decode() + client.get("/agents/").content.decode()
+    kept = [str(session.get_decoded()) for session in Session.objects.all()]
+    for secret in (key, *secrets):
+        assert secret not in later
+        assert secret not in str(kept)
+        assert secret not in made.headers.get("Location", "")
+
+
+@pytest.mark.parametrize(
+    ("sent", "where", "sentence"),
+    [
+        ({"name": "a b"}, "new-name", "Use 1 to 128 letters"),
+        ({"name": "taken"}, "new-name", "There is already an agent taken."),
+        ({"name": ""}, "new-name", "This field is required."),
+        ({"callback_url": "http://agent.example/"}, "new-callback_url", "must be https"),
+        ({"owner": "0"}, "new-owner", "Select a valid choice"),
+        ({"targets": ["nowhere"]}, "new-targets_0", "Select a valid choice"),
+    ],
+)
+def test_a_mistake_is_said_above_and_at_its_field_and_makes_nothing(sent, where, sentence):
+    target, (admin, client) = make_target(), admin_and_client()
+    make_agent(target, name="taken", owner=admin)
+    page = client.post("/agents/", {"do": "create", "name": "biller", "owner": admin.pk, **sent})
+    html = page.content.decode()
+    assert page.status_code == 422
+    assert f'<a href="#{where}">' in html
+    assert f'id="{where}"' in html
+    assert html.count("There is a problem") == 1
+    assert text_of(page).count(sentence) >= 2
+    assert "<title>Error:" in html
+    assert Agent.objects.count() == 1
+
+
+def test_a_rotation_ends_the_old_key_at_once_and_leaves_two_webhook_secrets():
+    (admin, client), made = admin_and_client(), make_agent(make_target(), name="biller")
+    page = client.post("/agents/biller/", {"do": "rotate"})
+    assert secret_in(page, "api-key") != made.api_key
+    assert auth.hash_api_key(made.api_key) != bytes(Agent.objects.get().api_key_hash)
+    assert AgentSecret.objects.filter(purpose="webhook", retired_at=None).count() == 2
+    assert (f"person:{admin.pk}", "rotated") in told_of("agent.changed")
+    assert text_of(client.get("/agents/biller/")).count("Webhook secret: live since") == 2
+
+
+def test_pause_and_resume_are_one_press_each_and_say_what_they_do():
+    (_, client), made = admin_and_client(), make_agent(make_target(), name="biller")
+    page = client.post("/agents/biller/", {"do": "pause"})
+    assert "New plans are refused. Waiting plans can still be decided." in text_of(page)
+    made.agent.refresh_from_db()
+    assert made.agent.is_paused
+    client.post("/agents/biller/", {"do": "resume"})
+    made.agent.refresh_from_db()
+    assert not made.agent.is_paused
+    assert [change for _, change in told_of("agent.changed")][1:] == ["paused", "resumed"]
+
+
+def test_disabling_needs_the_name_typed_and_withdraws_what_waits():
+    target, (_, client) = make_target(), admin_and_client()
+    made = make_agent(target, name="biller")
+    plan = make_plan(target=target, made=made)
+    page = client.post("/agents/biller/", {"do": "disable", "typed": "bill"})
+    assert page.status_code == 422
+    assert "That is not the name" in text_of(page)
+    assert reread(plan).state == "pending"
+    page = client.post("/agents/biller/", {"do": "disable", "typed": "biller"})
+    assert "1 waiting plan was withdrawn." in text_of(page)
+    assert reread(plan).abandonment.reason == "withdrawn"
+    page = client.post("/agents/biller/", {"do": "rotate"})
+    assert page.status_code == 409
+    assert "api-key" not in page.content.decode()
+
+
+@pytest.mark.parametrize("method", ["get", "head"])
+def test_reading_changes_nothing_whatever_it_asks(method):
+    (_, client), made = admin_and_client(), make_agent(make_target(), name="biller")
+    before = Event.objects.count()
+    getattr(client, method)("/agents/biller/?do=rotate")
+    getattr(client, method)("/agents/?do=create&name=x")
+    assert Event.objects.count() == before
+    made.agent.refresh_from_db()
+    assert auth.hash_api_key(made.api_key) == bytes(made.agent.api_key_hash)
+
+
+def test_an_agent_or_a_person_that_is_not_there_is_not_found():
+    _, client = admin_and_client()
+    for path in ("/agents/nobody/", "/targets/nowhere/", "/people/999999/"):
+        assert client.get(path).status_code == 404
+        assert client.post(path, {"do": "disable"}).status_code == 404
+
+
+def test_plans_that_too_few_people_may_decide_are_told_to_admins_and_to_nobody_else():
+    _, client = admin_and_client()
+    plan = make_plan(target=make_target(approvals=2))
+    reviewer = make_person("reviewer")
+    for path in PAGES:
+        page = text_of(client.get(path))
+        assert "1 plan waits, and too few people may decide it" in page
+        assert f"{plan.plan_id} {plan.agent.name} needs 2, may decide: 1" in page
+    assert 'class="count short">1<' in client.get("/").content.decode()
+    assert "too few people" not in text_of(client_of(reviewer).get("/"))
+    make_person("reviewer")
+    assert "too few people" not in text_of(client.get("/agents/"))
+
+
+def test_an_owner_does_not_count_among_those_who_may_decide():
+    _, client = admin_and_client()
+    owner, target = make_person("reviewer"), make_target()
+    make_plan(target=target, made=make_agent(target, owner=owner))
+    assert "may decide: 0" in text_of(client.get("/people/"))
