@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests that take seconds each: whole installations, browsers, waiting for clocks.
 QUICK := -m "not slow"
 
-.PHONY: setup run test check lint migrations lock chromium clean
+.PHONY: setup run test check faults bench lint migrations lock chromium go clean
 
 setup: $(STAMP)
 
@@ -21,11 +21,19 @@ $(STAMP): requirements.lock
 run: setup
 	@exec $(BIN)/python manage.py up --demo
 
-test: setup chromium migrations
+test: setup chromium go migrations
 	$(PYTEST) -n 2 --dist worksteal
 
 check: setup lint
 	$(PYTEST) -n 2 --dist worksteal $(QUICK)
+
+# Ten minutes of it; `make faults FAULTS="--seed 42"` lives a run again, see docs/faults.md.
+faults: setup
+	$(BIN)/python -m tests.faults $(FAULTS)
+
+# Ratios against what could be reached, in one run of some five minutes; `make bench BENCH="feed approve"` for a part.
+bench: setup
+	$(BIN)/python -m tests.benchmarks $(BENCH)
 
 lint: setup
 	$(BIN)/ruff check .
@@ -49,6 +57,20 @@ chromium:
 			apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
 		else \
 			echo "The browser tests need /usr/bin/chromium, which is missing: install Debian's package chromium." >&2; \
+			test "$$CI" != true; \
+		fi; \
+	fi
+
+# Go's own tree and notes, one of the three verifiers that are not ours (tests/audit/test_independent.py).
+go:
+	@if ! command -v go >/dev/null || [ ! -d /usr/share/gocode/src/golang.org/x/mod/sumdb/tlog ]; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing Debian's Go for the independent verifier."; \
+			export DEBIAN_FRONTEND=noninteractive; \
+			apt-get update -qq && \
+			apt-get install -y -qq --no-install-recommends golang-go golang-golang-x-mod-dev >/dev/null; \
+		else \
+			echo "One of the independent verifiers is missing: install Debian's golang-go and golang-golang-x-mod-dev." >&2; \
 			test "$$CI" != true; \
 		fi; \
 	fi

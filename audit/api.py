@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 
 from audit.canonical import format_at
 from audit.filters import FilterError, parse_search
@@ -54,14 +55,14 @@ class PageAnswer(msgspec.Struct):
     count: CountAnswer
 
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 
 
 def for_auditors(view: View) -> View:
     """Lets through a GET by somebody who may read the log; refuses anything else with a problem document."""
 
     @wraps(view)
-    def guarded(request: HttpRequest, **arguments: str) -> HttpResponse:
+    def guarded(request: HttpRequest, **arguments: str) -> HttpResponseBase:
         if request.method not in ("GET", "HEAD"):
             return refuse(request, "method-not-allowed", "The log can be read by GET, and changed by nobody.")
         if not request.user.is_authenticated:

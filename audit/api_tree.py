@@ -1,4 +1,6 @@
-"""The door to the tree: one event's proof, the checkpoint, the verifier key, tiles."""
+"""The door to the tree: one event's proof, the checkpoint, the verifier key, tiles, verification."""
+
+import json
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
@@ -10,6 +12,7 @@ from audit.proofs import NotSequencedError, prove_event, read_checkpoint, read_t
 from audit.recording import Payload, record
 from audit.signing import KeyMissing, read_verifier
 from audit.tiles import TilePath
+from audit.verification import AlreadyVerifyingError, verify_log
 
 
 @for_auditors
@@ -56,6 +59,17 @@ def show_tile(request: HttpRequest, path: str) -> HttpResponse:
     if asked.level is None:
         _record_read(request, {"tile": str(asked)})
     return HttpResponse(content, content_type="application/octet-stream", headers={"Cache-Control": "no-store"})
+
+
+@for_auditors
+def verify(request: HttpRequest) -> HttpResponse:
+    """Verifies the whole log now: 200 whatever it finds, with `whole`, and the first bad index on damage."""
+    try:
+        report = verify_log(actor=reader_of(request), via="api")
+    except (KeyMissing, AlreadyVerifyingError) as refused:
+        return refuse(request, "unavailable", str(refused))
+    text = json.dumps(report.as_data())
+    return HttpResponse(text, content_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 def _record_read(request: HttpRequest, data: dict[str, Payload]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, LiteralString, NamedTuple
 
 from django.conf import settings
 from django.db import connection
@@ -17,6 +17,7 @@ __all__ = [
     "SYSTEM",
     "UNKNOWN_AGENT_BUCKET",
     "Actor",
+    "Numbering",
     "Payload",
     "PayloadError",
     "RawJson",
@@ -31,6 +32,11 @@ MAX_CHARACTERS: Final = 1024
 _RECORD = """
 SELECT event_id, recorded_at FROM audit_record(%s, %s, %s, %s, %s, %s, %s, %s, %s::integer, %s, %s, %s)
 """
+_RECORD_NUMBERED = """
+WITH numbered (seq) AS ({numbering})
+SELECT event_id, recorded_at, seq
+FROM numbered, audit_record(%s, %s, %s, %s, %s, %s, %s, %s, seq, %s, %s, %s)
+"""
 _RECORD_CAPPED = """
 SELECT event_id, recorded_at
 FROM audit_record_capped(%s::integer, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::integer, %s, %s, %s)
@@ -44,6 +50,17 @@ class Actor:
     type: Literal["agent", "person", "system", "target"]
     id: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """A counter of the caller's: `statement` takes it one further and returns it, in the statement that records.
+
+    Two round trips would be one too many for what happens with every event of a plan.
+    """
+
+    statement: LiteralString
+    key: int
 
 
 class _Subject(NamedTuple):
@@ -65,10 +82,11 @@ SWEEP: Final = Actor("system", "sweep", "Sweep")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The event that was written: its id, and its time by the database's clock."""
+    """The event that was written: its id, its time by the database's clock, and its number where one was taken."""
 
     id: str
     at: datetime
+    plan_seq: int | None = None
 
 
 def record(
@@ -80,7 +98,7 @@ def record(
     agent: str | None = None,
     target: str | None = None,
     plan_id: str | None = None,
-    plan_seq: int | None = None,
+    plan_seq: int | Numbering | None = None,
     operation: str | None = None,
     task_id: str | None = None,
     request_id: str | None = None,
@@ -90,13 +108,14 @@ def record(
     Refuses to work outside a transaction (RuntimeError): what it tells of could be rolled back without it. Refuses a
     kind that is not registered or is capped (ValueError), and data that names a secret (PayloadError). Locks nothing.
     Each call is one more event. `request_id` is the context's unless given. `plan_seq` is the plan's own counter, which
-    the caller has locked with the plan.
+    the caller has locked with the plan, or a `Numbering` that locks it and counts.
     """
     if kind in CAPPED_KINDS:
         raise ValueError(f"{kind} can be triggered by strangers at will: use record_capped.")
-    subject = _Subject(on_behalf_of, agent, target, plan_id, plan_seq, operation, task_id, request_id)
+    number = None if isinstance(plan_seq, Numbering) else plan_seq
+    subject = _Subject(on_behalf_of, agent, target, plan_id, number, operation, task_id, request_id)
     row = _row(kind, actor, data, subject)
-    recorded = _execute(_RECORD, row)
+    recorded = _execute_numbered(plan_seq, row) if isinstance(plan_seq, Numbering) else _execute(_RECORD, row)
     if recorded is None:
         raise RuntimeError("audit_record gave no answer.")
     return recorded
@@ -158,3 +177,13 @@ def _execute(statement: str, row: list[str | int | None]) -> Recorded | None:
     if answer is None or answer[0] is None:
         return None
     return Recorded(str(answer[0]), answer[1])
+
+
+def _execute_numbered(numbering: Numbering, row: list[str | int | None]) -> Recorded | None:
+    """None where there is nothing to number: no row has that key."""
+    place = 4 + _Subject._fields.index("plan_seq")
+    with connection.cursor() as cursor:
+        statement = _RECORD_NUMBERED.format(numbering=numbering.statement)
+        cursor.execute(statement, [numbering.key, *row[:place], *row[place + 1 :]])
+        answer = cursor.fetchone()
+    return None if answer is None else Recorded(str(answer[0]), answer[1], answer[2])

@@ -10,17 +10,14 @@ from typing import Any, Final
 
 import psycopg
 from django.conf import settings
-from django.db import close_old_connections, transaction
 from psycopg.errors import DataCorrupted
 
+from audit.changes import record_change
 from audit.connections import open_connection
-from audit.kinds import Kind
 from audit.notes import Checkpoint, NoteError, open_checkpoint
 from audit.proofs import LATEST, SIZE, Ask, read_tree
-from audit.recording import Actor, record
 from audit.signing import SignedState, Signer, SigningRefused, check_may_sign, read_signer
 
-SEQUENCER: Final = Actor("system", "sequencer", "Sequencer")
 BATCH: Final = 4096
 # A checkpoint is out at most 5 s after the commit; this leaves room for a batch, a signature and a slow disk.
 EVERY: Final = 1.0
@@ -171,10 +168,3 @@ class Complaint:
             self._said = None
             log.warning("The log is sequenced and signed again.")
             record_change("resumed", "The log is sequenced and signed again.")
-
-
-def record_change(change: str, reason: str) -> None:
-    """One log.changed event by the sequencer."""
-    close_old_connections()
-    with transaction.atomic():
-        record(Kind.LOG_CHANGED, actor=SEQUENCER, data={"change": change, "reason": reason})

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from audit.connections import one_snapshot
+from audit.export_sql import SPAN
 from audit.kinds import Kind
 from audit.merkle import HASH_BYTES, hash_leaf
 from audit.notes import Checkpoint, NoteError, Verifier, open_checkpoint
@@ -23,16 +24,21 @@ from audit.tiles import TILE_WIDTH
 from audit.verify import NEVER_PROVEN, GrowingTree, Report, check_leaf, check_witnesses
 
 # Whole tiles at a time.
-CHUNK: Final = 32 * TILE_WIDTH
+CHUNK: Final = 4 * TILE_WIDTH
 
 ROWS: Final = """
     SELECT s.index, s.event_id, e.leaf, e.id::text, e.kind, e.at, e.actor_type, e.actor_id, e.on_behalf_of, e.agent,
         e.target, e.plan_id, e.plan_seq, e.operation, e.task_id, e.request_id, p.salt, p.body
     FROM audit_sequence s
-    LEFT JOIN audit_event e ON e.at = s.at AND e.id = s.event_id
-    LEFT JOIN audit_payload p ON p.event_id = s.event_id
+    LEFT JOIN audit_event e ON e.at = s.at AND e.id = s.event_id AND e.at >= %s AND e.at <= %s
+    LEFT JOIN audit_payload p ON p.event_id = s.event_id AND p.event_id >= %s AND p.event_id <= %s
     WHERE s.index >= %s AND s.index < %s ORDER BY s.index
 """
+
+
+class AlreadyVerifyingError(Exception):
+    """Another verification of this log is under way: a sentence."""
+
 
 Progress = Callable[[int, int], None]
 """Called with how many events are done, and how many there are."""
@@ -65,7 +71,7 @@ class _Scan:
         self._check_marks()
         for start in range(0, self.size, CHUNK):
             stop = min(start + CHUNK, self.size)
-            rows = {row[0]: row for row in self.ask(ROWS, [start, stop])}
+            rows = {row[0]: row for row in self._read(start, stop)}
             tiles = self.ask(
                 "SELECT number, hashes FROM audit_tile WHERE level = 0 AND number >= %s AND number < %s",
                 [start // TILE_WIDTH, -(-stop // TILE_WIDTH)],
@@ -79,6 +85,11 @@ class _Scan:
         self._check_upper_tiles()
         for event_id, index in self.unread.items():
             self.report.break_at(index, "Its payload is gone, and no event tells of an erasure.", event_id)
+
+    def _read(self, start: int, stop: int) -> list[tuple[Any, ...]]:
+        """The places with their events. Neighbours in the tree are neighbours in time: bounds make one range of them."""
+        (span,) = self.ask(f"{SPAN}s.index >= %s AND s.index < %s", [start, stop])
+        return self.ask(ROWS, [*span[:2], *map(UUID, span[2:]), start, stop]) if span[0] else []
 
     def _check_event(self, index: int, row: tuple[Any, ...] | None, tile: bytes) -> None:
         """The event against the tile; the tree grows by the tile, so that each damage is named once, where it is."""
@@ -117,16 +128,21 @@ class _Scan:
                 )
 
     def _check_upper_tiles(self) -> None:
-        """Each tile above the leaves, and that none reaches beyond."""
-        for level, number, hashes in self.ask("SELECT level, number, hashes FROM audit_tile WHERE level > 0", []):
-            first = number * TILE_WIDTH * HASH_BYTES
-            expected = bytes(self.tree.levels.get(level, b"")[first : first + TILE_WIDTH * HASH_BYTES])
-            if bytes(hashes) != expected:
+        """Each tile above the leaves is there, made of those below, and no other."""
+        rows = self.ask("SELECT level, number, hashes FROM audit_tile WHERE level > 0", [])
+        held = {(level, number): bytes(hashes) for level, number, hashes in rows}
+        made = {
+            (level, first // TILE_WIDTH): bytes(hashes[first * HASH_BYTES : (first + TILE_WIDTH) * HASH_BYTES])
+            for level, hashes in self.tree.levels.items()
+            for first in range(0, len(hashes) // HASH_BYTES, TILE_WIDTH)
+        }
+        for level, number in sorted(held.keys() | made.keys()):
+            if held.get((level, number)) != made.get((level, number)):
                 self.report.break_at(
                     number * TILE_WIDTH ** (level + 1), f"Tile {number} of level {level} is not made of those below."
                 )
-        held = self.ask("SELECT coalesce(sum(octet_length(hashes)), 0) FROM audit_tile WHERE level = 0", [])
-        if held[0][0] != self.size * HASH_BYTES:
+        held_bytes = self.ask("SELECT coalesce(sum(octet_length(hashes)), 0) FROM audit_tile WHERE level = 0", [])
+        if held_bytes[0][0] != self.size * HASH_BYTES:
             self.report.break_at(None, "The tree holds more or fewer hashes than there are places.")
 
 
@@ -135,14 +151,14 @@ def verify_log(
 ) -> Report:
     """Verifies the whole log and records that (audit.verified). May be repeated; locks nothing; sees one moment.
 
-    `known`: a checkpoint that the auditor kept; `key`: the verifier key as they know it. Raises KeyMissing, NoteError.
+    `known`: a checkpoint that the auditor kept; `key`: the verifier key as they know it. Raises KeyMissing, NoteError
+    for those two, and AlreadyVerifyingError: one at a time reads the whole log.
     """
     verifier = Verifier.parse(key) if key else read_verifier()
     report = Report()
     with one_snapshot("verification") as connection:
-        # By key alone, row for row: without statistics the planner would hash the whole log for each chunk.
-        connection.execute("SET LOCAL enable_hashjoin = off")
-        connection.execute("SET LOCAL enable_mergejoin = off")
+        if connection.execute("SELECT pg_try_advisory_lock(hashtext('audit_verification'))").fetchone() != (True,):
+            raise AlreadyVerifyingError("Another verification is under way. Ask again when it has ended.")
         _verify(_asking(connection), report, verifier, known, progress)
     with transaction.atomic():
         record(
@@ -190,7 +206,7 @@ def _verify(ask: Ask, report: Report, verifier: Verifier, known: str | None, pro
     if report.is_whole:
         _tell(report, scan, len(checkpoints), [who for _, who in outside])
     if stored is not None:
-        check_witnesses(report, stored.note, [Verifier.parse(vkey) for _, vkey in settings.AUDIT_WITNESSES])
+        check_witnesses(report, list(_cosigned(ask)))
     uncovered = size - (report.against.size if report.against else 0) + count_pending(ask)
     if uncovered:
         report.not_proven.append(f"The newest {uncovered} events: no signed checkpoint covers them yet.")
@@ -207,7 +223,7 @@ def _outside(report: Report, verifier: Verifier, known: str | None) -> Iterable[
         report.break_at(None, f"The state kept outside the database cannot be used. {error}")
         return
     if kept is not None:
-        yield kept, "the last checkpoint signed, kept outside the database,"
+        yield kept, "the last signed checkpoint (kept outside the database)"
     else:
         report.not_proven.append("That this is the newest state: nothing kept outside the database can be read here.")
 
@@ -221,6 +237,17 @@ def _stored(ask: Ask, report: Report, verifier: Verifier) -> Iterable[tuple[Chec
             report.break_at(None, f"A checkpoint in the database does not verify. {error}")
         else:
             yield checkpoint, f"the checkpoint of {checkpoint.size} events"
+
+
+def _cosigned(ask: Ask) -> Iterable[tuple[Verifier, str]]:
+    """Of each witness the newest checkpoint that it cosigned, with its line."""
+    for _, key in settings.AUDIT_WITNESSES:
+        rows = ask(
+            "SELECT c.note || w.line FROM audit_cosignature w JOIN audit_checkpoint c USING (origin, size)"
+            " WHERE w.origin = %s AND w.witness = %s ORDER BY size DESC LIMIT 1",
+            [settings.AUDIT_ORIGIN, key],
+        )
+        yield Verifier.parse(key), rows[0][0] if rows else ""
 
 
 def _check_others(ask: Ask, report: Report, size: int) -> None:
@@ -243,13 +270,7 @@ def _check_others(ask: Ask, report: Report, size: int) -> None:
         " AND NOT EXISTS (SELECT FROM audit_pending n WHERE n.event_id = e.id AND n.at = e.at) LIMIT 100",
         [],
     ):
-        report.break_at(
-            None, "It was put into the log past its writer: it has no place and waits for none.", _id(event_id)
-        )
-
-
-def _id(value: UUID | str) -> str:
-    return str(value)
+        report.break_at(None, "It was put into the log past its writer: it has and awaits no place.", str(event_id))
 
 
 def _tell(report: Report, scan: _Scan, checkpoints: int, outside: Sequence[str]) -> None:
@@ -262,4 +283,4 @@ def _tell(report: Report, scan: _Scan, checkpoints: int, outside: Sequence[str])
             f"The key {report.against.origin} signed {report.against.size} of them, and {checkpoints} checkpoints in"
             " all: each is the beginning of the next."
         )
-    report.proven += [f"{who[0].upper()}{who[1:].rstrip(',')} is a beginning of this log." for who in outside]
+    report.proven += [f"{who[0].upper()}{who[1:]} is a beginning of this log." for who in outside]

@@ -8,7 +8,7 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,7 +56,10 @@ class Damage:
 
 @dataclass(slots=True)
 class Report:
-    """The outcome of a verification, in sentences: against which checkpoint, what holds, what stays open, what broke."""
+    """The outcome of a verification, in sentences: against which checkpoint, what holds, what stays open, what broke.
+
+    Its first line names the checkpoint, its last one gives the verdict.
+    """
 
     against: Checkpoint | None = None
     proven: list[str] = field(default_factory=list)
@@ -94,12 +97,13 @@ class Report:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """For people: the verdict last."""
         if self.against is not None:
             yield f"Checkpoint: {self.against.origin}, {self.against.size} events, root {self.against.root.hex()}"
         yield from _titled("Proven", self.proven)
         yield from _titled("Not proven", self.not_proven)
         if self.is_whole:
+            yield "Whole: nothing is damaged."
             return
         where = "" if self.first_bad_index is None else f"; the first bad index is {self.first_bad_index}"
         yield f"DAMAGED in {self.damage_count} places{where}."
@@ -168,21 +172,23 @@ def check_leaf(leaf: bytes, told: tuple[Any, ...], salt: bytes | None, body: str
     return None
 
 
-def check_witnesses(report: Report, note: str, witnesses: Iterable[Verifier]) -> None:
-    """Says who of `witnesses` cosigned the note, and what it means that nobody did."""
+def check_witnesses(report: Report, notes: Iterable[tuple[Verifier, str]]) -> None:
+    """Says of each witness whether it cosigned the note given with it, and what it means that nobody did."""
     seen = []
-    for witness in witnesses:
+    for witness, note in notes:
         try:
             at = read_cosignature(note, witness)
         except NoteError:
-            report.not_proven.append(f"The witness {witness.name} has not cosigned this checkpoint.")
+            report.not_proven.append(f"The witness {witness.name} has cosigned nothing of this.")
         else:
             seen.append(witness.name)
-            report.proven.append(f"The witness {witness.name} saw this checkpoint, {at} s after 1970 began.")
+            when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            size = note.split("\n")[1]
+            report.proven.append(f"The witness {witness.name} cosigned the checkpoint of {size} events at {when}.")
     if not seen:
         report.not_proven.append(
-            "That nobody rewrote the whole log with its own signing key: only a witness, or a checkpoint kept elsewhere,"
-            " would show that."
+            "That nobody rewrote the whole log with its own signing key: a witness would show that, or a checkpoint"
+            " kept elsewhere."
         )
 
 
@@ -230,7 +236,7 @@ def _verify_pack(pack: zipfile.ZipFile, key: str | None, witnesses: Sequence[str
         report.not_proven.append(f"What {erased} of the events said: their payloads were erased. Their places stand.")
     if manifest["filters"]:
         report.not_proven.append("That these are all the events that match: a pack proves what is in it.")
-    check_witnesses(report, note, map(Verifier.parse, witnesses))
+    check_witnesses(report, [(Verifier.parse(witness), note) for witness in witnesses])
     report.not_proven.append(NEVER_PROVEN)
     return report
 
@@ -269,9 +275,9 @@ def _verify_export(path: Path, key: str | None, witnesses: Sequence[str]) -> Rep
             if "export" in record:
                 closing = record["export"]
                 break
-            count += 1
-            if record["index"] == tree.size:
+            if record["index"] == count == tree.size:
                 tree.push(bytes.fromhex(record["leaf_hash"]))
+            count += 1
     if closing is None:
         report.break_at(None, "The export has no closing line: it was cut.")
         return report
@@ -286,13 +292,16 @@ def _verify_export(path: Path, key: str | None, witnesses: Sequence[str]) -> Rep
     except NoteError as error:
         report.break_at(None, f"The checkpoint does not verify. {error}")
         return report
-    if closing["filters"] or closing["from_index"] or report.against.size > tree.size:
-        report.not_proven.append("Each event by itself: only an export of everything, or an evidence pack, shows that.")
+    is_everything = not closing["filters"] and not closing["from_index"]
+    if is_everything and tree.size < count:
+        report.break_at(tree.size, "The export goes on with another place: a record is missing, or was moved.")
+    elif not is_everything or report.against.size > tree.size:
+        report.not_proven.append("Each event by itself: an export of everything shows that, or an evidence pack.")
     elif report.against.size == tree.size and tree.root() != report.against.root:
         report.break_at(None, "The leaf hashes are not those that the checkpoint signs.")
     elif report.against.size == tree.size:
         report.proven.append(f"The leaf hashes of all {count} events are those that the checkpoint signs.")
-    check_witnesses(report, closing["checkpoint"], map(Verifier.parse, witnesses))
+    check_witnesses(report, [(Verifier.parse(witness), closing["checkpoint"]) for witness in witnesses])
     report.not_proven.append(NEVER_PROVEN)
     return report
 
@@ -318,10 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write(f"{options.file}: {error}\n")
         return 2
-    text = json.dumps(report.as_data()) if options.json else "\n".join(report.lines())
-    sys.stdout.write(
-        f"{text}\n{'' if options.json else 'Whole.' if report.is_whole else 'DAMAGED.'}\n".rstrip("\n") + "\n"
-    )
+    sys.stdout.write((json.dumps(report.as_data()) if options.json else "\n".join(report.lines())) + "\n")
     return 0 if report.is_whole else 1
 
 

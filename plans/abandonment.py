@@ -13,6 +13,7 @@ from plans import clock, ending
 from plans.chronicle import agent_actor, tell
 from plans.deliveries import Received, bind
 from plans.errors import UnknownTarget
+from plans.faultpoints import reach
 from plans.locks import LockTimeout, lock_agent, lock_plan
 from plans.models import Agent, ObservedWrite, Plan, PlanQuerySet, Target, Task, Wish
 from plans.states import BUSY, AbandonReason, State
@@ -162,7 +163,7 @@ def _apply_write(write: ObservedWrite) -> list[Plan]:
             continue
         elif plan.agent_id == write.agent_id:
             at = clock.now()
-            ending.abandon(plan, AbandonReason.INPUTS_CHANGED, actor=agent_actor(write.agent), at=at, data=data)
+            ending.give_up(plan, AbandonReason.INPUTS_CHANGED, actor=agent_actor(write.agent), at=at, data=data)
             ended.append(plan)
         else:
             Plan.objects.filter(pk=pk).update(mark_count=F("mark_count") + 1)
@@ -174,11 +175,8 @@ def _abandon_locked(plan: Plan, reason: AbandonReason) -> None:
     if State(plan.state) in BUSY:
         _keep_wish(plan.agent, plan.target, plan.plan_id, reason, clock.now())
     elif plan.state == State.PENDING.value:
-        at = clock.now()
-        if at >= plan.expires_at:
-            ending.expire(plan, at=at, actor=agent_actor(plan.agent))
-        else:
-            ending.abandon(plan, reason, actor=agent_actor(plan.agent), at=at)
+        ending.give_up(plan, reason, actor=agent_actor(plan.agent), at=clock.now())
+        reach("abandonment-written", plan.pk)
 
 
 def _keep_wish(agent: Agent, target: Target, plan_id: str, reason: AbandonReason, at: datetime) -> None:

@@ -26,9 +26,10 @@ from plans.errors import (
     StillCommitting,
     TargetBusy,
 )
-from plans.locks import LockTimeout, limited_wait, lock_plan
+from plans.faultpoints import reach
+from plans.locks import LockTimeout, lock_plan, still_limited
 from plans.models import Agent, Approval, IdempotencyKey, Plan
-from plans.states import AbandonReason, State
+from plans.states import State
 
 POLL = 0.1  # seconds between two looks at an attempt of somebody else
 
@@ -73,7 +74,8 @@ def _commit(agent: Agent, operation: str, presented: Presented, plan: Plan | Non
     _check_key(agent, operation, presented, payload)
     found = _named(agent, operation, presented, plan)
     _check_fingerprint(agent, found, presented)
-    settle_overdue(found.pk)
+    if found.state == State.COMMITTING.value:
+        settle_overdue(found.pk)
     with ExitStack() as places:
         outcome = _attempt_in_time(found, agent, presented, payload, places)
         if isinstance(outcome, Refused):
@@ -188,6 +190,7 @@ def _attempt(
         plan = lock_plan(plan_pk)
     except LockTimeout:
         raise StillCommitting from None
+    reach("plan-locked", plan.pk)
     at = clock.now()
     actor = agent_actor(agent)
     state = State(plan.state)
@@ -201,8 +204,8 @@ def _attempt(
         ending.expire(plan, at=at, actor=actor)
         _bind(plan, agent, presented, payload, at)
         return CommitAnswer(plan, is_replayed=False)
-    if ending.is_withdrawn(plan):
-        ending.abandon(plan, AbandonReason.WITHDRAWN, actor=SWEEP, at=at)
+    if (overtaken := ending.overtaken_by(plan)) is not None:
+        ending.abandon(plan, overtaken, actor=SWEEP, at=at)
         _bind(plan, agent, presented, payload, at)
         return CommitAnswer(plan, is_replayed=False)
     given = Approval.objects.filter(plan=plan, voided_at=None).count()
@@ -211,10 +214,15 @@ def _attempt(
             f"{plan.approvals_required} approvals are needed, {given} given. A person decides on the plan's page."
         )
         return ApprovalRequired(sentence, plan_id=plan.plan_id, review_url=answers.review_url(plan))
+    if plan.policy.refuses_unconfirmed and not plan.is_hosted and not plan.has_confirmed_actions:
+        sentence = "Its target has not confirmed this plan yet, and the policy asks for that."
+        return ApprovalRequired(sentence, plan_id=plan.plan_id, review_url=answers.review_url(plan))
     if not plan.is_hosted:
         places.enter_context(place_at(plan.target_id, patience=AT_ONCE))  # waiting for one would hold the plan's row
     _bind(plan, agent, presented, payload, at)
     attempt = claim(plan, actor=actor, at=at)
+    if attempt is None:
+        return CommitAnswer(plan, is_replayed=False)
     if not plan.is_hosted:
         return Call(plan.pk, attempt.pk, claimed)
     apply_hosted(plan, attempt)
@@ -235,7 +243,7 @@ def _bind(plan: Plan, agent: Agent, presented: Presented, payload: bytes, at: An
 
     A second request with the same key waits here for the first one's transaction, then finds what it bound.
     """
-    with limited_wait(settings.LOCK_WAIT):
+    with still_limited():
         bound, is_new = IdempotencyKey.objects.get_or_create(
             agent=agent,
             operation=plan.operation,

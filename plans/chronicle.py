@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import connection
-
 from audit.kinds import Kind
-from audit.recording import Actor, Recorded, record
+from audit.recording import Actor, Numbering, Recorded, record
 from plans.models import Agent, Plan
 
 SWEEP = Actor("system", "sweep", "Sweep")
+_NEXT = "UPDATE plans_plan SET event_count = event_count + 1 WHERE id = %s RETURNING event_count"
 
 
 def agent_actor(agent: Agent) -> Actor:
@@ -28,28 +27,33 @@ def target_actor(plan: Plan) -> Actor:
 
 
 def tell(
-    plan: Plan, kind: Kind, *, actor: Actor, data: Mapping[str, Any] | None = None, is_numbered: bool = True
+    plan: Plan,
+    kind: Kind,
+    *,
+    actor: Actor,
+    data: Mapping[str, Any] | None = None,
+    is_numbered: bool = True,
+    is_first: bool = False,
 ) -> Recorded:
     """Record one event of a plan, numbered by the plan's own counter. Call it inside the change's transaction.
 
     Takes the plan's row lock if the caller does not hold it; not where `is_numbered` is false, for what changes
-    nothing of the plan and must not wait for who does. An agent acts on behalf of its owner.
+    nothing of the plan and must not wait for who does. `is_first`: the plan was inserted in this transaction, with
+    its counter at 1 for this event. An agent acts on behalf of its owner. One round trip.
     """
-    if is_numbered:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "UPDATE plans_plan SET event_count = event_count + 1 WHERE id = %s RETURNING event_count", [plan.pk]
-            )
-            (plan.event_count,) = cursor.fetchone()
-    return record(
+    assert not is_first or plan.event_count == 1
+    number = 1 if is_first else Numbering(_NEXT, plan.pk) if is_numbered else None
+    recorded = record(
         kind,
         actor=actor,
         on_behalf_of=str(plan.agent.owner_id) if actor.type == "agent" else None,
         agent=plan.agent.name,
         target=plan.target.name,
         plan_id=plan.plan_id,
-        plan_seq=plan.event_count if is_numbered else None,
+        plan_seq=number,
         operation=plan.operation,
         task_id=plan.task.task_id,
         data=data,
     )
+    plan.event_count = recorded.plan_seq or plan.event_count
+    return recorded

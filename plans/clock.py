@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from django.db import connection
+from django.db.models import DateTimeField, Func
 
 
 def now() -> datetime:
@@ -15,3 +16,10 @@ def now() -> datetime:
         (moment,) = cursor.fetchone()
     assert isinstance(moment, datetime)
     return moment
+
+
+class DatabaseClock(Func):
+    """The same clock inside a query, for what looks before it locks. Django's `Now()` is the transaction's start."""
+
+    function = "clock_timestamp"
+    output_field = DateTimeField()

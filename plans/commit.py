@@ -16,8 +16,9 @@ from audit.recording import Actor
 from plans import callbacks, clock, ending, vault
 from plans.chronicle import SWEEP, target_actor, tell
 from plans.errors import CannotPlan, Fenced, Unavailable
-from plans.locks import LockTimeout, limited_wait, lock_plan
-from plans.models import Approval, Commit, Fence, Plan, TargetAddress, Wish
+from plans.faultpoints import reach
+from plans.locks import LockTimeout, lock_plan, still_limited
+from plans.models import Approval, Commit, Fence, Plan, Wish
 from plans.states import BUSY, AbandonReason, Outcome, State
 from plans.targets import operations
 from plans.targets.base import (
@@ -52,19 +53,25 @@ class Call:
 # --- claim ----------------------------------------------------------------------------------------------------------
 
 
-def claim(plan: Plan, *, actor: Actor, at: datetime) -> Commit:
+def claim(plan: Plan, *, actor: Actor, at: datetime) -> Commit | None:
     """Move a locked, pending, living, approved plan to `committing` and write down the attempt.
 
-    Raises `Fenced` where another plan may be writing to one of its action targets. The caller's transaction must be
-    committed before a remote target is called.
+    Raises `Fenced` where another plan may be writing to one of its action targets. None where a write of its agent has
+    overtaken it, which is looked for behind the fence, where no other can be under way: then it is abandoned. The
+    caller's transaction must be committed before a remote target is called.
     """
     if plan.is_hosted:
         check_fence(plan.agent_id, plan.target_id, plan.action_targets)
     else:
         _take_fence(plan)
+    if (overtaken := ending.overtaken_by(plan)) is not None:
+        ending.abandon(plan, overtaken, actor=SWEEP, at=at)
+        return None
     plan.state, plan.state_changed_at, plan.claimed_at = State.COMMITTING.value, at, at
     plan.save(update_fields=["state", "state_changed_at", "claimed_at"])
-    return start_attempt(plan, actor=actor, at=at)
+    attempt = start_attempt(plan, actor=actor, at=at)
+    reach("claim-written", plan.pk)
+    return attempt
 
 
 def start_attempt(plan: Plan, *, actor: Actor, at: datetime) -> Commit:
@@ -85,10 +92,10 @@ def _take_fence(plan: Plan) -> None:
     """Insert the plan's fence rows, sorted, so that two claims never wait for each other crosswise.
 
     The unique constraint decides who is first; an unconfirmed plan, which has no row for everybody, looks for those
-    of others besides.
+    of others besides. How long it waits, `lock_plan` said.
     """
     scopes = [str(plan.agent_id)] + ([Fence.EVERYBODY] if plan.has_confirmed_actions else [])
-    with limited_wait(settings.LOCK_WAIT), connection.cursor() as cursor:
+    with still_limited(), connection.cursor() as cursor:
         cursor.execute(
             """
             INSERT INTO plans_fence (plan_id, target_id, action_target, scope)
@@ -100,7 +107,8 @@ def _take_fence(plan: Plan) -> None:
         )
         if cursor.rowcount != len(plan.action_targets) * len(scopes):
             raise _fenced(plan.agent_id, plan.target_id, plan.action_targets, but=plan.pk)
-    check_fence(plan.agent_id, plan.target_id, plan.action_targets, but=plan.pk)
+    if not plan.has_confirmed_actions:
+        check_fence(plan.agent_id, plan.target_id, plan.action_targets, but=plan.pk)
 
 
 def check_fence(agent_pk: int, target_pk: int, action_targets: Sequence[str], *, but: int | None = None) -> None:
@@ -156,6 +164,7 @@ def _apply_hosted(plan: Plan, attempt: Commit) -> None:
         raise LookupError("the operation is not registered any more")
     inputs = msgspec.json.decode(plan.inputs, type=operation.Inputs)
     current = operation.read(inputs, lock=True)
+    reach("inputs-locked", plan.pk)
     at = clock.now()  # the row locks above may have been waited for
     if at >= plan.expires_at:
         _settle_attempt(attempt, Outcome.EXPIRED, at)
@@ -175,8 +184,10 @@ def _apply_hosted(plan: Plan, attempt: Commit) -> None:
         _settle_attempt(attempt, Outcome.REFUSED, at)
         ending.refuse(plan, error.detail, actor=actor, at=at)
         return
+    reach("inputs-applied", plan.pk)
     _check_promise(actions, operation.read(inputs, lock=True))
     ending.commit(plan, attempt, operations.dump(result), actor=actor, at=clock.now())
+    reach("end-written", plan.pk)
 
 
 def _change(entry: dict[str, operations.JsonValue]) -> Change:
@@ -208,8 +219,8 @@ def remote_target() -> RemoteTarget:
 
 def address(plan: Plan) -> Address:
     """Where this plan commits: the address it was received under, never one that came later."""
-    assert plan.address_id is not None, "a hosted plan has no address"
-    where = TargetAddress.objects.select_related("target").get(pk=plan.address_id)
+    assert plan.address is not None, "a hosted plan has no address"
+    where = plan.address
     return address_of(
         base_url=where.base_url,
         commit_path=where.commit_path,
@@ -226,16 +237,27 @@ def carry_out(call: Call) -> Plan:
     A worker that slept too long between claim and call sends nothing: its claim may be taken for lost by now.
     """
     assert not connection.in_atomic_block, "a target is never called inside a transaction"
-    plan = Plan.objects.select_related("agent", "target", "task", "policy").get(pk=call.plan_pk)
+    reach("claim-on-disk", call.plan_pk)
+    plan = Plan.objects.select_related("address__target").get(pk=call.plan_pk)
     if plan.token_sealed is None:
         return settle(call.attempt_pk, Unsent("Nothing was sent: the plan had ended."))
     token, where = vault.open_token(plan), address(plan)
     spare = settings.CLAIM_OVERDUE_AFTER - settings.COMMIT_TIMEOUT
-    at = clock.now()
-    if at >= plan.expires_at or time.monotonic() - call.claimed > spare.total_seconds():
+    left = plan.expires_at - clock.now()
+    send_before = min(call.claimed + spare.total_seconds(), time.monotonic() + left.total_seconds())
+    if time.monotonic() >= send_before:
         return settle(call.attempt_pk, Unsent("Nothing was sent: the time for it had passed."))
-    reply = remote_target().commit(where, token=token, fingerprint=plan.input_fingerprint, key=plan.idempotency_key)
-    return settle(call.attempt_pk, reply)
+    reply = remote_target().commit(
+        where,
+        token=token,
+        fingerprint=plan.input_fingerprint,
+        key=plan.idempotency_key,
+        send_before=send_before,
+    )
+    reach("answer-in-hand", call.plan_pk)
+    settled = settle(call.attempt_pk, reply)
+    reach("answer-on-disk", call.plan_pk)
+    return settled
 
 
 @transaction.atomic(durable=True)
@@ -244,15 +266,15 @@ def settle(attempt_pk: int, reply: CommitReply) -> Plan:
 
     A no decides only where no other attempt of the plan may have arrived (CONTRACT section 6).
     """
-    attempt = Commit.objects.get(pk=attempt_pk)
-    plan = lock_plan(attempt.plan_id, is_patient=True)
-    attempt.refresh_from_db()
+    plan = lock_plan(Commit.objects.values_list("plan_id", flat=True).get(pk=attempt_pk), is_patient=True)
+    attempts = {attempt.pk: attempt for attempt in plan.commits.all()}
+    attempt = attempts.pop(attempt_pk)
     at = clock.now()
     attempt.http_status, attempt.detail = reply.status, getattr(reply, "detail", "")
     if State(plan.state) not in BUSY:
         _settle_late(plan, attempt, reply, at)
         return plan
-    others = plan.commits.filter(may_have_arrived=True).exclude(pk=attempt.pk).exists()
+    others = any(other.may_have_arrived for other in attempts.values())
     match reply:
         case Applied(result=result):
             _resolved(plan, attempt, State.COMMITTED)
@@ -268,6 +290,7 @@ def settle(attempt_pk: int, reply: CommitReply) -> Plan:
         case Moved() | Declined() | Lapsed() | Unclear():
             _settle_attempt(attempt, Outcome.UNKNOWN, at)
             mark_unknown(plan, at=at, detail=attempt.detail, retry_after=getattr(reply, "retry_after", None))
+    reach("answer-written", plan.pk)
     return plan
 
 
@@ -328,6 +351,8 @@ def unsend(plan: Plan, attempt: Commit, detail: str, *, at: datetime) -> None:
     wish = Wish.objects.filter(agent=plan.agent, target=plan.target, plan_id=plan.plan_id).first()
     if wish is not None:
         ending.abandon(plan, AbandonReason(wish.reason), actor=SWEEP, at=at, data={"wished_at_commit": True})
+    elif (overtaken := ending.overtaken_by(plan)) is not None:  # while it could not be ended
+        ending.give_up(plan, overtaken, actor=SWEEP, at=at)
 
 
 def mark_unknown(plan: Plan, *, at: datetime, detail: str, retry_after: timedelta | None = None) -> None:
@@ -335,9 +360,10 @@ def mark_unknown(plan: Plan, *, at: datetime, detail: str, retry_after: timedelt
     is_news = plan.state == State.COMMITTING.value
     if is_news:
         plan.state, plan.state_changed_at, plan.unknown_since = State.UNKNOWN.value, at, at
+        plan.check_count = 0
     pause = min(FIRST_CHECK_AFTER * 2 ** min(plan.check_count, 5), timedelta(minutes=1))
     plan.next_check_at = at + max(pause, min(retry_after or pause, timedelta(minutes=5)))
-    plan.save(update_fields=["state", "state_changed_at", "unknown_since", "next_check_at"])
+    plan.save(update_fields=["state", "state_changed_at", "unknown_since", "next_check_at", "check_count"])
     tell(plan, Kind.COMMIT_UNKNOWN, actor=SWEEP, data={"detail": detail})
     if is_news:
         callbacks.queue(plan, "plan.unknown", at=at)
@@ -356,7 +382,7 @@ def settle_overdue(plan_pk: int) -> bool:
     Looks before it locks: nobody waits here for a row in which there is nothing to settle, and somebody who holds the
     row for long settles it.
     """
-    before = clock.now() - settings.CLAIM_OVERDUE_AFTER
+    before = clock.DatabaseClock() - settings.CLAIM_OVERDUE_AFTER
     if not Plan.objects.filter(pk=plan_pk, state=State.COMMITTING.value, claimed_at__lte=before).exists():
         return False
     try:

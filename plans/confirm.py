@@ -10,6 +10,7 @@ from plans.bulkhead import AT_ONCE, place_at
 from plans.chronicle import target_actor, tell
 from plans.commit import address, attempt_that_arrived, remote_target
 from plans.errors import Unavailable
+from plans.faultpoints import reach
 from plans.instants import format_instant_exact, parse_instant
 from plans.locks import lock_plan
 from plans.models import Plan
@@ -27,7 +28,7 @@ def confirm_plan(*, plan_pk: int) -> Plan:
     than the agent told it: refused (`plan-mismatch`). The same: confirmed. Raises `Unavailable` where the target gave
     no answer, or has as many calls as it may have. Holds no lock while it asks; may be repeated.
     """
-    plan = Plan.objects.select_related("agent", "target", "task", "policy").get(pk=plan_pk)
+    plan = Plan.objects.select_related("target", "address__target").get(pk=plan_pk)
     if plan.is_hosted or plan.state != State.PENDING.value or plan.token_sealed is None:
         return plan
     if clock.now() >= plan.expires_at:  # dead, whatever its target says, and even if that is down
@@ -36,7 +37,20 @@ def confirm_plan(*, plan_pk: int) -> Plan:
         reply = remote_target().state(address(plan), plan_id=plan.plan_id, token=vault.open_token(plan))
     if reply.state is None and not reply.is_missing:
         raise Unavailable(f"The target did not say what it knows of this plan. {reply.detail}", retry_after_seconds=5)
-    return _act_on(plan_pk, reply)
+    reach("target-confirmed", plan_pk)
+    return plan if _is_told_before(plan, reply) else _act_on(plan_pk, reply)
+
+
+def _is_told_before(plan: Plan, reply: StateReply) -> bool:
+    """Whether a target says nothing that is not on record: then nothing is written, and no lock is needed.
+
+    What it is compared with was received with the plan and never changes, or was confirmed and stays so.
+    """
+    if reply.state is None:
+        return True
+    if reply.state == State.COMMITTED.value or reply.state in ENDED_AT_TARGET or not plan.has_been_known_to_target:
+        return False
+    return (reply.actions is None or plan.has_confirmed_actions) and difference_of(plan, reply) is None
 
 
 @transaction.atomic(durable=True)
@@ -46,18 +60,17 @@ def _act_on(plan_pk: int, reply: StateReply) -> Plan:
     if plan.state != State.PENDING.value or reply.state is None:
         return plan
     actor = target_actor(plan)
-    if not plan.has_been_known_to_target:
-        plan.has_been_known_to_target = True
-        plan.save(update_fields=["has_been_known_to_target"])
+    difference = difference_of(plan, reply)
+    is_living = reply.state != State.COMMITTED.value and reply.state not in ENDED_AT_TARGET
+    plan.has_been_known_to_target = True
+    plan.has_confirmed_actions |= is_living and difference is None and reply.actions is not None
+    plan.save(update_fields=["has_been_known_to_target", "has_confirmed_actions"])
     if reply.state == State.COMMITTED.value:
         _commit_unapproved(plan, reply, at)
     elif reply.state in ENDED_AT_TARGET:
-        ending.abandon(plan, AbandonReason.WITHDRAWN, actor=actor, at=at, data={"target_says": reply.state})
-    elif (difference := difference_of(plan, reply)) is not None:
+        ending.give_up(plan, AbandonReason.WITHDRAWN, actor=actor, at=at, data={"target_says": reply.state})
+    elif difference is not None:
         ending.refuse(plan, f"{MISMATCH}: {difference}", kind=Kind.PLAN_REFUSED, actor=actor, at=at)
-    elif reply.actions is not None and not plan.has_confirmed_actions:
-        plan.has_confirmed_actions = True
-        plan.save(update_fields=["has_confirmed_actions"])
     return plan
 
 

@@ -3,10 +3,10 @@
 import hmac
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import cast
 
-from django.db import transaction
+from django.db import connection, transaction
 
-from plans import clock
 from plans.errors import DeliveryReused
 from plans.locks import lock_agent
 from plans.models import Agent, Delivery
@@ -23,24 +23,37 @@ class Received:
 def check(agent: Agent, received: Received) -> None:
     """Raise `DeliveryReused` where the id is known with other bytes. Reads only."""
     known = Delivery.objects.filter(agent=agent, webhook_id=received.webhook_id).first()
-    if known is not None and not hmac.compare_digest(bytes(known.body_hash), received.body_hash):
+    if known is not None:
+        _check_same(known, received)
+
+
+def _check_same(known: Delivery, received: Received) -> None:
+    if not hmac.compare_digest(bytes(known.body_hash), received.body_hash):
         raise DeliveryReused("This webhook-id was used for another body.")
 
 
 def bind(agent: Agent, received: Received | None) -> datetime | None:
     """Bind the id to its bytes, in the transaction that carries the delivery out; its caller has locked the agent.
 
-    Returns when this delivery was bound first, which a redelivery finds again; None where there is no delivery.
+    Returns when this delivery was bound first, which a redelivery finds again; None where there is no delivery. Raises
+    `DeliveryReused`. One round trip where the id is new.
     """
     if received is None:
         return None
-    check(agent, received)
-    delivery, _ = Delivery.objects.get_or_create(
-        agent=agent,
-        webhook_id=received.webhook_id,
-        defaults={"body_hash": received.body_hash, "received_at": clock.now()},
-    )
-    return delivery.received_at
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO plans_delivery (agent_id, webhook_id, body_hash, received_at)
+            VALUES (%s, %s, %s, clock_timestamp())
+            ON CONFLICT ON CONSTRAINT plans_webhook_id_is_bound_once DO NOTHING RETURNING received_at
+            """,
+            [agent.pk, received.webhook_id, received.body_hash],
+        )
+        if (bound := cursor.fetchone()) is not None:
+            return cast("datetime", bound[0])
+    known = Delivery.objects.get(agent=agent, webhook_id=received.webhook_id)
+    _check_same(known, received)
+    return known.received_at
 
 
 @transaction.atomic(durable=True)

@@ -22,7 +22,7 @@ from plans.models import (
     Rejection,
     Wish,
 )
-from plans.states import ENDS, AbandonReason, Outcome, State
+from plans.states import BUSY, ENDS, AbandonReason, Outcome, State
 from plans.targets.base import Change
 
 # Every function here wants `plan` locked by `locks.lock_plan` in the current transaction, and `at` read after it.
@@ -38,11 +38,33 @@ def abandon(
     callbacks.queue(plan, "plan.abandoned", at=at)
 
 
-def is_withdrawn(plan: Plan) -> bool:
-    """True where the agent or the target was disabled, or the target repointed, while the plan was on its way in.
+def give_up(
+    plan: Plan, reason: AbandonReason, *, actor: Actor, at: datetime, data: Mapping[str, Any] | None = None
+) -> None:
+    """Abandon a pending plan for `reason`; one whose time was up before has expired, whether or not a sweep came."""
+    if at >= plan.expires_at:
+        expire(plan, at=at, actor=actor)
+    else:
+        abandon(plan, reason, actor=actor, at=at, data=data)
 
-    Such a plan was not there yet for those who end pending plans; a decision ends it (`withdrawn`) instead.
+
+def overtaken_by(plan: Plan) -> AbandonReason | None:
+    """Why a pending plan has ended although nobody has written that down yet; None where it has not.
+
+    `withdrawn` where the plan was on its way in, or being committed, when its agent or target was disabled or its
+    target repointed; `inputs_changed` where a commit of its agent on its targets waits for the sweep that holds it
+    against older plans. A decision ends such a plan instead.
     """
+    if _is_withdrawn(plan):
+        return AbandonReason.WITHDRAWN
+    writes = ObservedWrite.objects.filter(
+        is_applied=False, agent_id=plan.agent_id, target_id=plan.target_id, at__gte=plan.created_at,
+        action_targets__overlap=plan.action_targets,
+    ).exclude(plan=plan)  # fmt: skip
+    return AbandonReason.INPUTS_CHANGED if writes.exists() else None
+
+
+def _is_withdrawn(plan: Plan) -> bool:
     is_disabled = plan.agent.disabled_at is not None or plan.target.disabled_at is not None
     if is_disabled or plan.is_hosted:
         return is_disabled
@@ -130,8 +152,9 @@ def as_told(change: Change) -> dict[str, Any]:
 def _close(plan: Plan, state: State, at: datetime) -> None:
     """The part that all ends share. The database refuses it for a plan that ended before."""
     assert state in ENDS
+    if State(plan.state) in BUSY:  # no other plan has a fence
+        Fence.objects.filter(plan=plan).delete()
     plan.state, plan.state_changed_at = state.value, at
     plan.token_sealed, plan.next_check_at = None, None
     plan.save(update_fields=["state", "state_changed_at", "token_sealed", "next_check_at"])
-    Fence.objects.filter(plan=plan).delete()
     Wish.objects.filter(agent=plan.agent, target=plan.target, plan_id=plan.plan_id).delete()

@@ -3,6 +3,7 @@
 from django.db import transaction
 
 from plans import clock, ending
+from plans.faultpoints import reach
 from plans.models import Plan
 
 BATCH = 100
@@ -34,4 +35,5 @@ def _expire_batch(limit: int) -> int:
     at = clock.now()
     for plan in due:
         ending.expire(plan, at=at)
+        reach("expiry-written", plan.pk)
     return len(due)

@@ -8,9 +8,11 @@ from typing import Any, Final
 import msgspec
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Count, Q
 from msgspec import UNSET, UnsetType
 
 from audit.kinds import Kind
+from audit.recording import Actor
 from plans import callbacks, clock, ending, policies, schema, strict_json, vault
 from plans.chronicle import SWEEP, agent_actor, tell
 from plans.commit import check_fence
@@ -29,6 +31,7 @@ from plans.errors import (
     UnknownOperation,
     UnknownTarget,
 )
+from plans.faultpoints import reach
 from plans.fingerprints import FingerprintRefused, fingerprint
 from plans.instants import format_instant_exact, parse_instant
 from plans.locks import lock_agent, lock_plan
@@ -93,17 +96,13 @@ def find_equal(*, agent: Agent, tree: Any) -> Plan | None:
     plan_id, target = body.get("plan_id"), tree.get("target")
     if not isinstance(plan_id, str) or not isinstance(target, str):
         return None
-    plan = _known(agent, target, plan_id)
-    if plan is None:
+    rows = Plan.objects.filter(agent=agent, target__name=target, plan_id=plan_id)
+    known = rows.values_list("pk", "data_hash").first()
+    if known is None:  # nearly always, so no more than this is read
         return None
-    if bytes(plan.data_hash) != _data_hash(tree):
+    if bytes(known[1]) != _data_hash(tree):
         raise PlanIdTaken("Another plan of yours has this id at this target.", plan_id=plan_id)
-    return plan
-
-
-def _known(agent: Agent, target: str, plan_id: str) -> Plan | None:
-    rows = Plan.objects.select_related("agent", "target", "task", "policy")
-    return rows.filter(agent=agent, target__name=target, plan_id=plan_id).first()
+    return Plan.objects.select_related("agent", "target", "task", "policy").get(pk=known[0])
 
 
 def _data_hash(tree: Any) -> bytes:
@@ -123,7 +122,7 @@ def receive_plan(*, agent: Agent, data: schema.FedPlan, tree: Any, delivery: Rec
     if known is not None:
         return Intake(known, is_new=False)
     at = clock.now()
-    _check_accepting(agent)
+    _check_accepting(agent, at)
     target = agent.targets.filter(name=data.target, disabled_at=None).first()
     if target is None:
         raise UnknownTarget("This target is not registered for this agent.")
@@ -221,7 +220,7 @@ def dry_run(*, agent: Agent, operation: str, request: schema.DryRun) -> DryRunAn
     blindly: each call is a plan of its own, and with the same intent supersedes the one before.
     """
     agent = lock_agent(agent.pk)
-    _check_accepting(agent)
+    _check_accepting(agent, clock.now())
     hosted = operations.get_operation(operation)
     target = None if hosted is None else agent.targets.filter(name=hosted.target, disabled_at=None).first()
     if hosted is None or target is None:
@@ -280,12 +279,12 @@ def _hosted_inputs(hosted: operations.Operation, request: schema.DryRun) -> Any:
 # --- one path for both ----------------------------------------------------------------------------------------------
 
 
-def _check_accepting(agent: Agent) -> None:
+def _check_accepting(agent: Agent, at: datetime) -> None:
     if agent.disabled_at is not None:  # meanwhile: its key and signature were good when it knocked
         raise Forbidden("This agent is disabled.")
     if agent.is_paused:
         raise AgentPaused("This agent is paused: no new plans are taken.")
-    if Plan.objects.of_agent(agent).pending().count() >= MAX_PENDING:
+    if Plan.objects.of_agent(agent).pending().filter(expires_at__gt=at).count() >= MAX_PENDING:
         refusal = TooMany(f"This agent has {MAX_PENDING} pending plans.", retry_after_seconds=60)
         refusal.headers["Retry-After"] = "60"
         raise refusal
@@ -296,27 +295,48 @@ def _record(agent: Agent, draft: _Draft, at: datetime) -> Plan:
     created_at = draft.created_at or at
     if draft.expires_at <= created_at:
         raise Invalid("This plan was dead when it was made.", [("/data/plan/expires_at", "must be after created_at")])
-    if _known(agent, draft.target.name, draft.plan_id) is not None:
-        raise PlanIdTaken("Another plan of yours has this id at this target.", plan_id=draft.plan_id)
-    hashed = vault.token_hash(draft.token)
-    if Plan.objects.filter(target=draft.target, token_hash=hashed).exists():
-        raise TokenTaken("Another plan at this target has this token.")
-    task, _ = Task.objects.get_or_create(agent=agent, task_id=draft.task_id, defaults={"created_at": at})
+    task = _task(agent, draft.task_id, at)
     inputs_hash = _inputs_hash(draft.inputs)
-    rivals = _rivals(agent, draft, task, inputs_hash)
+    rivals = _living(_rivals(agent, draft, task, inputs_hash), agent_actor(agent))
     newer = next((rival for rival in rivals if rival.created_at > created_at), None)
-    still = _stillborn(agent, draft, task, newer, created_at, at)
+    writes = _writes_since(agent, draft, created_at)
+    still = _stillborn(agent, draft, task, newer, writes, at)
     actor = agent_actor(agent)
     if still is None:
         for rival in rivals:
             ending.abandon(rival, AbandonReason.SUPERSEDED, actor=actor, at=at, data={"superseded_by": draft.plan_id})
-    plan = _insert(agent, draft, task, created_at, at, inputs_hash, hashed, is_alive=still is None)
-    tell(plan, Kind.PLAN_RECEIVED, actor=actor, data=_received(plan))
-    if still is None:
-        Plan.objects.filter(pk__in=[rival.pk for rival in rivals]).update(replaced_by=plan)
-    else:
+    plan = _insert(agent, draft, task, created_at, at, inputs_hash, writes, is_alive=still is None)
+    tell(plan, Kind.PLAN_RECEIVED, actor=actor, data=_received(plan), is_first=True)
+    if still is not None:
         _end_stillborn(plan, still, newer, at)
+    elif rivals or draft.replaces is not None:
+        named = Q(target=draft.target, plan_id=draft.replaces or "")
+        replaced = Plan.objects.of_agent(agent).filter(named | Q(pk__in=[rival.pk for rival in rivals]))
+        replaced.filter(replaced_by=None).exclude(pk=plan.pk).update(replaced_by=plan)
+    reach("plan-written", plan.pk)
     return plan
+
+
+def _task(agent: Agent, task_id: str, at: datetime) -> Task:
+    """The task, made where it is new: only who has locked the agent makes one, so nobody is in between."""
+    known = Task.objects.filter(agent=agent, task_id=task_id).first()
+    return known or Task.objects.create(agent=agent, task_id=task_id, created_at=at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writes:
+    """How many writes to a plan's records are known of since it was made: its own agent's, and others'."""
+
+    own: int
+    others: int
+
+
+def _writes_since(agent: Agent, draft: _Draft, created_at: datetime) -> _Writes:
+    found = ObservedWrite.objects.filter(
+        target=draft.target, at__gte=created_at, action_targets__overlap=draft.action_targets
+    )
+    is_own = Q(agent=agent)
+    return _Writes(**found.aggregate(own=Count("pk", filter=is_own), others=Count("pk", filter=~is_own)))
 
 
 def _insert(
@@ -326,17 +346,14 @@ def _insert(
     created_at: datetime,
     at: datetime,
     inputs_hash: bytes,
-    hashed: bytes,
+    writes: _Writes,
     *,
     is_alive: bool,
 ) -> Plan:
     policy = Policy.objects.filter(target=draft.target).order_by("-version")[0]
-    marks = ObservedWrite.objects.filter(
-        target=draft.target, at__gte=created_at, action_targets__overlap=draft.action_targets
-    ).exclude(agent=agent)
     try:
-        return _create(agent, draft, task, policy, created_at, at, inputs_hash, hashed, marks.count(), is_alive)
-    except IntegrityError as error:  # another agent's request won a race that no lock of ours serialises
+        return _create(agent, draft, task, policy, created_at, at, inputs_hash, writes.others, is_alive)
+    except IntegrityError as error:  # an id or a token that is taken: the constraint knows, without a look before
         raise refusal_for(error) from None
 
 
@@ -362,7 +379,6 @@ def _create(
     created_at: datetime,
     at: datetime,
     inputs_hash: bytes,
-    hashed: bytes,
     marks: int,
     is_alive: bool,
 ) -> Plan:
@@ -376,7 +392,7 @@ def _create(
         intent=draft.intent,
         replaces=draft.replaces,
         target_address=draft.target.base_url,
-        address=draft.target.addresses.order_by("-id").first(),
+        address_id=draft.target.addresses.order_by("-id").values_list("pk", flat=True).first(),
         inputs=draft.inputs,
         actions=draft.actions,
         action_targets=draft.action_targets,
@@ -391,7 +407,7 @@ def _create(
         approvals_required=policies.approvals_needed(
             of_policy=policy.approvals, of_operation=draft.approvals_of_operation
         ),
-        token_hash=hashed,
+        token_hash=vault.token_hash(draft.token),
         token_sealed=vault.seal_token(draft.token) if is_alive else None,
         idempotency_key=f"pdk_{secrets.token_hex(16)}",
         created_at=created_at,
@@ -400,6 +416,7 @@ def _create(
         state=State.PENDING.value if is_alive else State.ABANDONED.value,
         state_changed_at=at,
         mark_count=marks,
+        event_count=1,  # `plan.received`, told in the same breath
     )
 
 
@@ -450,8 +467,20 @@ def _rivals(agent: Agent, draft: _Draft, task: Task, inputs_hash: bytes) -> list
     return [rival for rival in rivals if rival.state == State.PENDING.value]
 
 
+def _living(rivals: list[Plan], actor: Actor) -> list[Plan]:
+    """Those of the locked, pending rivals whose time is not up; the others have expired, and stand in nobody's way."""
+    living = []
+    for rival in rivals:
+        at = clock.now()
+        if at >= rival.expires_at:
+            ending.expire(rival, at=at, actor=actor)
+        else:
+            living.append(rival)
+    return living
+
+
 def _stillborn(
-    agent: Agent, draft: _Draft, task: Task, newer: Plan | None, created_at: datetime, at: datetime
+    agent: Agent, draft: _Draft, task: Task, newer: Plan | None, writes: _Writes, at: datetime
 ) -> AbandonReason | None:
     """Why this plan ends on arrival: a newer one, a kept wish, an ended task, or a write since it was made."""
     kept_since = at - settings.WISHES_KEPT_FOR
@@ -467,10 +496,7 @@ def _stillborn(
         return AbandonReason(wish.reason)
     if task.ended_at is not None and task.ended_at >= kept_since:
         return AbandonReason.TASK_ENDED
-    dirty = ObservedWrite.objects.filter(
-        agent=agent, target=draft.target, at__gte=created_at, action_targets__overlap=draft.action_targets
-    )
-    return AbandonReason.INPUTS_CHANGED if dirty.exists() else None
+    return AbandonReason.INPUTS_CHANGED if writes.own else None
 
 
 def _end_stillborn(plan: Plan, reason: AbandonReason, newer: Plan | None, at: datetime) -> None:

@@ -28,7 +28,8 @@ SELECT coalesce((SELECT max(id) FROM plans_plan), 0),
 
 # Not `event_count`: that a page was opened is an event too, and a hint of it would open the page again.
 _PLANS = """
-SELECT p.id, concat_ws(',', p.state, p.state_changed_at, p.mark_count, p.policy_id, p.has_confirmed_actions, p.replaced_by_id,
+SELECT p.id, concat_ws(',', p.state, p.state_changed_at, p.mark_count, p.has_confirmed_actions,
+    p.policy_id, p.replaced_by_id,
     (SELECT concat_ws('/', count(*), count(*) FILTER (WHERE a.voided_at IS NULL))
      FROM plans_approval a WHERE a.plan_id = p.id),
     p.state = 'pending' AND p.expires_at <= clock_timestamp())

@@ -46,6 +46,13 @@ def limited_wait(wait: timedelta) -> Iterator[None]:
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{int(wait.total_seconds() * 1000)}ms"])
+    with still_limited():
+        yield
+
+
+@contextmanager
+def still_limited() -> Iterator[None]:
+    """The same for a further lock of a transaction that has its limit from `lock_plan` or `lock_agent`."""
     try:
         yield
     except OperationalError as error:

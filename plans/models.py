@@ -1,11 +1,12 @@
 """The tables of a plan's life. One fact, one table, one named constraint for each thing that must hold.
 
 Lock order, in every transaction that takes more than one of these:
-    Agent (FOR NO KEY UPDATE; intake, wishes and abandonments) -> Task -> Plan, by ascending pk
-    -> IdempotencyKey -> Fence, by target text -> a hosted operation's own rows, in its own fixed order.
+    Callback (a delivery's), or Target (a change of it), or Agent (intake, wishes and abandonments; FOR NO KEY UPDATE)
+    -> Task -> Plan, by ascending pk -> IdempotencyKey -> Fence, by target text
+    -> a hosted operation's own rows, in its own fixed order.
 A decision locks one plan and never an agent; what a decision means for other plans (an input it dirtied) is a row of
 `ObservedWrite`, applied afterwards in a transaction that starts with the agent.
-`tests/plans/test_lock_order.py` reads the order of statements from PostgreSQL's own view of them.
+`tests/plans/test_lock_order.py` reads the order from the statements that each use case executes.
 """
 
 from typing import Any
@@ -231,7 +232,7 @@ class Plan(models.Model):
     state_changed_at = models.DateTimeField()
     claimed_at = models.DateTimeField(null=True)
     unknown_since = models.DateTimeField(null=True)
-    next_check_at = models.DateTimeField(null=True)  # when to find out an unknown outcome next
+    next_check_at = models.DateTimeField(null=True)  # when to ask its target next: pending, or unknown
     check_count = models.PositiveIntegerField(default=0)
     mark_count = models.PositiveIntegerField(default=0)  # writes by other agents to this plan's targets
     event_count = models.PositiveIntegerField(default=0)
@@ -285,6 +286,8 @@ class Plan(models.Model):
             models.Index(fields=["target", "received_at", "id"], name="plans_by_target_and_receipt"),
             models.Index(fields=["operation", "received_at", "id"], name="plans_by_op_and_receipt"),
             models.Index(fields=["intent"], condition=Q(intent__isnull=False), name="plans_by_intent"),
+            # Each plan that arrives asks whether one that replaces it came before.
+            models.Index(fields=["agent", "replaces"], condition=Q(replaces__isnull=False), name="plans_by_replaces"),
             GinIndex(fields=["action_targets"], name="plans_by_action_target"),
             GinIndex(fields=["action_targets"], condition=Q(state="pending"), name="plans_pending_by_action_target"),
         ]

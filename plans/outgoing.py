@@ -45,16 +45,21 @@ def exchange(
     body: bytes | None,
     timeout: timedelta,
     may_connect: MayConnect | None = None,
+    send_before: float | None = None,
 ) -> Answer:
     """One request over HTTP/1.1: no redirects, no second try, at most `timeout` in all and 1 MiB of answer.
 
     The connection is made before the request is written, so a failure to connect (`NotSent`) is known to have sent
     nothing; everything after that is `NoAnswer`. A fresh connection, because on a reused one a failed send proves
-    nothing. `may_connect` is asked about the very address that is connected to.
+    nothing. `may_connect` is asked about the very address that is connected to. At or past `send_before`
+    (`time.monotonic()`) nothing is sent any more, however long the connection took: `NotSent`.
     """
     parts = urllib.parse.urlsplit(url)
     deadline = time.monotonic() + timeout.total_seconds()
     connection = _connect(parts, deadline, may_connect)
+    if send_before is not None and time.monotonic() >= send_before:
+        connection.close()
+        raise NotSent("Nothing was sent: the time for it had passed when the connection was made.")
     # Cuts a conversation that has used up its time; the reader then sees the end of the stream.
     cut = threading.Timer(max(deadline - time.monotonic(), 0), _shut, (connection.sock,))
     cut.daemon = True

@@ -43,10 +43,17 @@ class Guard:
         return typed.strip() == self.fact.strip()
 
 
-def may_decide(person: Person, *, owner_id: Any) -> Verdict:
-    """A reviewer who is not the agent's owner may decide its plans. Nobody else."""
+def is_reviewer(person: Person) -> Verdict:
+    """A reviewer whose access has not ended. Auditors and admins read."""
     if not person.is_active or not person.is_reviewer:
         return Verdict(False, "not-a-reviewer", "You are not a reviewer, so someone else has to decide.")
+    return Verdict(True)
+
+
+def may_decide(person: Person, *, owner_id: Any) -> Verdict:
+    """A reviewer who is not the agent's owner may decide its plans. Nobody else."""
+    if not (verdict := is_reviewer(person)).is_allowed:
+        return verdict
     if person.pk == owner_id:
         return Verdict(False, "own-agent", "This plan is by an agent of yours, so someone else has to decide.")
     return Verdict(True)

@@ -194,13 +194,13 @@ def count_waiting(person: Any, *, since: int = 0) -> Counts:
     return Counts(to_decide if person.is_reviewer else 0, unknown)
 
 
-def find_next_waiting(person: Any, *, but: int) -> tuple[str, str, str] | None:
+def find_next_waiting(person: Any, *, but: int, now: datetime) -> tuple[str, str, str] | None:
     """Agent, target and id of the plan that is most urgent for this person, `but` one; None where none waits."""
     if not person.is_reviewer:
         return None
     return (
         Plan.objects.pending()
-        .filter(approvals_required__gt=0, expires_at__gt=get_now_and_newest()[0])
+        .filter(approvals_required__gt=0, expires_at__gt=now)
         .exclude(pk=but)
         .exclude(agent__owner_id=person.pk)
         .exclude(approvals__in=Approval.objects.filter(reviewer_id=person.pk, voided_at=None))
@@ -259,6 +259,12 @@ def find_plan(agent: str, target: str, plan_id: str) -> Plan | None:
     return (
         Plan.objects.select_related(*_RELATED).filter(agent__name=agent, target__name=target, plan_id=plan_id).first()
     )
+
+
+def find_plan_pk(agent: str, target: str, plan_id: str) -> int | None:
+    """The key of the plan by its public names, or None: all that a decision needs, which reads the plan under lock."""
+    rows = Plan.objects.filter(agent__name=agent, target__name=target, plan_id=plan_id)
+    return rows.values_list("pk", flat=True).first()
 
 
 def get_plan_facts(pk: int) -> PlanFacts:

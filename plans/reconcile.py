@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Max
+from django.db.models import F, Max, Q
 
 from audit.kinds import Kind
 from plans import clock, ending, vault
@@ -24,7 +24,8 @@ from plans.commit import (
 )
 from plans.confirm import confirm_plan
 from plans.errors import TargetBusy, Unavailable
-from plans.locks import lock_plan
+from plans.faultpoints import reach
+from plans.locks import LockTimeout, lock_plan
 from plans.models import Plan
 from plans.states import AbandonReason, State
 from plans.targets.base import StateReply
@@ -32,6 +33,7 @@ from plans.targets.base import StateReply
 LEASE = timedelta(minutes=1)
 SOON = timedelta(seconds=5)
 SLOWEST = timedelta(minutes=5)
+AFTER_EXPIRY = timedelta(seconds=10)
 
 
 def mark_overdue(limit: int = 100) -> int:
@@ -52,10 +54,13 @@ def find_out_unknown(limit: int = 20) -> int:
         pk = _lease() if done < limit else None
         if pk is None:
             break
+        reach("unknown-leased", pk)
         try:
             find_out(plan_pk=pk)
         except TargetBusy:
             _put_off(pk)
+        except LockTimeout:  # somebody is at work on it; what they leave open comes up again when the lease has run out
+            continue
         else:
             done += 1
     return done
@@ -95,6 +100,7 @@ def find_out(*, plan_pk: int) -> Plan:
     with place_at(plan.target_id, patience=AT_ONCE):
         asked_at = clock.now()
         reply = remote_target().state(address(plan), plan_id=plan.plan_id, token=vault.open_token(plan))
+        reach("state-in-hand", plan_pk)
         claimed = time.monotonic()
         again = _act_on(plan_pk, reply, asked_at)
         if again is not None:
@@ -127,7 +133,7 @@ def _act_on(plan_pk: int, reply: StateReply, asked_at: datetime) -> int | None:
         return None
     if at < plan.expires_at:
         return start_attempt(plan, actor=SWEEP, at=at).pk
-    pause = min(timedelta(seconds=10) * 2 ** min(plan.check_count, 6), SLOWEST)
+    pause = min(AFTER_EXPIRY * 2 ** min(plan.check_count, 6), SLOWEST)
     trusted_from = plan.expires_at + settings.STATE_TRUSTED_AFTER
     plan.next_check_at = (
         max(min(at + pause, trusted_from), at + timedelta(seconds=1)) if at < trusted_from else at + pause
@@ -182,13 +188,37 @@ def _end(plan: Plan, finding: _Finding, reply: StateReply, at: datetime) -> None
 
 
 def confirm_received(limit: int = 20) -> int:
-    """Ask remote targets about pending plans they have not confirmed yet. A target that is down is asked next time."""
-    waiting = Plan.objects.pending().filter(has_been_known_to_target=False).order_by("id")
+    """Ask remote targets about pending plans they have not told of yet. Returns about how many they did.
+
+    Each is put off by one conditional update first, a little longer each time: so that several workers share the work,
+    and plans of which a target knows nothing, or a target that is down, keep no other plan waiting.
+    """
     done = 0
-    for pk in list(waiting.values_list("pk", flat=True)[:limit]):
+    for _ in range(limit * 10):
+        pk = _put_off_unconfirmed() if done < limit else None
+        if pk is None:
+            break
         try:
             confirm_plan(plan_pk=pk)
-        except Unavailable:
+        except (Unavailable, LockTimeout):
             continue
         done += 1
     return done
+
+
+@transaction.atomic(durable=True)
+def _put_off_unconfirmed() -> int | None:
+    at = clock.now()
+    plan = (
+        Plan.objects.pending()
+        .filter(Q(next_check_at=None) | Q(next_check_at__lte=at), has_been_known_to_target=False)
+        .select_for_update(no_key=True, skip_locked=True)
+        .order_by(F("next_check_at").asc(nulls_first=True), "id")
+        .first()
+    )
+    if plan is None:
+        return None
+    pause = min(SOON * 2 ** min(plan.check_count, 6), SLOWEST)
+    plan.next_check_at, plan.check_count = at + pause, plan.check_count + 1
+    plan.save(update_fields=["next_check_at", "check_count"])
+    return plan.pk

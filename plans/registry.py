@@ -295,7 +295,7 @@ def _withdraw(pks: list[int], by: Actor) -> list[Plan]:
     for pk in pks:
         plan = lock_plan(pk)
         if plan.state == State.PENDING.value:
-            ending.abandon(plan, AbandonReason.WITHDRAWN, actor=by, at=clock.now())
+            ending.give_up(plan, AbandonReason.WITHDRAWN, actor=by, at=clock.now())
             ended.append(plan)
     return ended
 

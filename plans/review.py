@@ -16,6 +16,7 @@ from plans.chronicle import SWEEP, person_actor, tell
 from plans.commit import Call, apply_hosted, attempt_that_arrived, carry_out, claim, settle_overdue
 from plans.confirm import confirm_plan
 from plans.errors import DecisionRefused, Fenced, TargetBusy, Unavailable
+from plans.faultpoints import reach
 from plans.instants import format_instant, format_instant_exact
 from plans.locks import LockTimeout, lock_plan
 from plans.models import Approval, Plan, PlanView, Target
@@ -37,7 +38,7 @@ def approve_plan(*, plan_pk: int, person: Any, seen_digest: str, fact: str = "",
         return _approve(plan, person, seen_digest, fact, reason, claimed)
 
     with _told(plan_pk, person), _place(plan_pk):
-        _confirm(plan_pk)
+        _confirm(plan_pk, person)
         claimed = time.monotonic()
         call = _decided(plan_pk, person, "approve", decide)
         if call is None:
@@ -65,10 +66,11 @@ def reject_plan(*, plan_pk: int, person: Any, seen_digest: str, reason: str) -> 
     return _read(plan_pk)
 
 
-def settle_unknown(*, plan_pk: int, person: Any, was_made: bool, reason: str) -> Plan:
+def settle_unknown(*, plan_pk: int, person: Any, was_made: bool | None, reason: str) -> Plan:
     """Say by hand what became of an unknown commit, from 60 s after the plan's expiry, with a written reason.
 
-    Made: committed, with no result known. Not made: abandoned (`not_applied`). Raises `DecisionRefused`.
+    Made: committed, with no result known. Not made: abandoned (`not_applied`). None, where it was not said which, is
+    refused like a missing reason. Raises `DecisionRefused`.
     """
 
     def decide(plan: Plan) -> DecisionRefused | None:
@@ -80,6 +82,8 @@ def settle_unknown(*, plan_pk: int, person: Any, was_made: bool, reason: str) ->
         if at < plan.expires_at + settings.STATE_TRUSTED_AFTER:
             when = format_instant(plan.expires_at + settings.STATE_TRUSTED_AFTER)
             return DecisionRefused("too-early", 409, f"The desk still finds out by itself. Settle it from {when}.")
+        if was_made is None:
+            return DecisionRefused("what-missing", 422, "Say whether it was made or not.", field="was_made")
         if (refused := _bad_reason(reason)) is not None:
             return refused
         actor = person_actor(person)
@@ -98,15 +102,24 @@ def settle_unknown(*, plan_pk: int, person: Any, was_made: bool, reason: str) ->
     return _read(plan_pk)
 
 
-@transaction.atomic(durable=True)
 def request_replan(*, plan_pk: int, person: Any) -> Plan:
-    """Ask the agent, by its callback, for a new plan in place of one that ended without writing. May be repeated."""
-    plan = lock_plan(plan_pk)
-    if plan.state not in (State.CONFLICTED.value, State.ABANDONED.value, State.REFUSED.value):
-        raise DecisionRefused("not-ended", 409, "Only a plan that ended without writing can be planned again.")
-    tell(plan, Kind.PLAN_REPLAN_REQUESTED, actor=person_actor(person))
-    callbacks.queue(plan, "plan.replan_requested", at=clock.now())
-    return plan
+    """Ask the agent, by its callback, for a new plan in place of one that ended without writing. May be repeated.
+
+    Any reviewer may, of their own agents too: nothing is decided by it. Raises `DecisionRefused`.
+    """
+
+    def decide(plan: Plan) -> DecisionRefused | None:
+        verdict = policies.is_reviewer(get_user_model().objects.get(pk=person.pk))
+        if not verdict.is_allowed:
+            return DecisionRefused(verdict.code, 403, verdict.sentence)
+        if plan.state not in (State.CONFLICTED.value, State.ABANDONED.value, State.REFUSED.value):
+            return DecisionRefused("not-ended", 409, "Only a plan that ended without writing can be planned again.")
+        tell(plan, Kind.PLAN_REPLAN_REQUESTED, actor=person_actor(person))
+        callbacks.queue(plan, "plan.replan_requested", at=clock.now())
+        return None
+
+    _decided(plan_pk, person, "replan", decide)
+    return _read(plan_pk)
 
 
 @transaction.atomic(durable=True)
@@ -117,12 +130,16 @@ def record_view(*, plan_pk: int, person: Any) -> None:
     """
     plan = Plan.objects.select_related("agent", "target", "task").get(pk=plan_pk)
     tell(plan, Kind.PLAN_VIEWED, actor=person_actor(person), is_numbered=False)
-    PlanView.objects.update_or_create(plan=plan, person=person, defaults={"opened_at": clock.now()})
+    view = PlanView(plan=plan, person=person, opened_at=clock.DatabaseClock())
+    PlanView.objects.bulk_create(
+        [view], update_conflicts=True, unique_fields=["plan", "person"], update_fields=["opened_at"]
+    )
 
 
 # --- one decision, from the lock to its event -----------------------------------------------------------------------
 
 NOTHING_SENT, BUSY, TARGET_BUSY, TARGET_DOWN = "nothing-sent", "busy", "target-busy", "target-down"
+BEING_COMMITTED = "This plan is being committed by somebody else right now."
 Decide = Callable[[Plan], Call | DecisionRefused | None]
 
 
@@ -131,9 +148,11 @@ def _decided(plan_pk: int, person: Any, decision: str, decide: Decide) -> Call |
     settle_overdue(plan_pk)
     try:
         with transaction.atomic(durable=True):
-            outcome = decide(lock_plan(plan_pk))
+            plan = lock_plan(plan_pk)
+            reach("decision-locked", plan_pk)
+            outcome = decide(plan)
     except LockTimeout:
-        outcome = DecisionRefused(BUSY, 409, "This plan is being committed by somebody else right now.")
+        outcome = DecisionRefused(BUSY, 409, BEING_COMMITTED)
     except Fenced as error:
         outcome = DecisionRefused("fenced", 423, error.detail)
     if isinstance(outcome, DecisionRefused):
@@ -165,8 +184,8 @@ def _approve(
         return DecisionRefused(
             "unconfirmed", 403, "Its target has not confirmed this plan, and the policy asks for that."
         )
-    _void_lost_rights(plan, at)
-    if Approval.objects.filter(plan=plan, reviewer=person, voided_at=None).exists():
+    standing = _void_lost_rights(plan, at)
+    if any(approval.reviewer_id == person.pk for approval in standing):
         return DecisionRefused("approved-already", 409, "You approved this plan already. Somebody else has to, too.")
     view = PlanView.objects.filter(plan=plan, person=person).first()
     Approval.objects.create(
@@ -177,7 +196,7 @@ def _approve(
         approved_at=at,
         opened_at=view.opened_at if view is not None else None,
     )
-    given = Approval.objects.filter(plan=plan, voided_at=None).count()
+    given = len(standing) + 1
     actor = person_actor(person)
     tell(plan, Kind.PLAN_APPROVED, actor=actor, data={
         "digest": seen_digest, "approval": given, "approvals_required": plan.approvals_required,
@@ -188,6 +207,8 @@ def _approve(
     if given < plan.approvals_required:
         return None
     attempt = claim(plan, actor=actor, at=at)
+    if attempt is None:
+        return _decided_already(plan)
     if plan.is_hosted:
         apply_hosted(plan, attempt)
         return _nothing_sent(plan) if plan.state == State.PENDING.value else None
@@ -204,8 +225,8 @@ def _may_not(plan: Plan, person: Any, seen_digest: str, at: Any) -> DecisionRefu
         ending.expire(plan, at=at, actor=person_actor(person))
         when = format_instant(plan.expires_at)
         return DecisionRefused("expired", 410, f"This plan expired at {when}. Nothing was written.")
-    if ending.is_withdrawn(plan):
-        ending.abandon(plan, AbandonReason.WITHDRAWN, actor=SWEEP, at=at)
+    if (overtaken := ending.overtaken_by(plan)) is not None:
+        ending.abandon(plan, overtaken, actor=SWEEP, at=at)
         return _decided_already(plan)
     if shown_digest(plan) != seen_digest:
         return DecisionRefused("out-of-date", 409, "This plan is not the one that was shown to you any more.")
@@ -239,12 +260,16 @@ def _decided_already(plan: Plan) -> DecisionRefused:
             return DecisionRefused(plan.state, 409, f"This plan is {plan.state} since {since}.")
 
 
-def _void_lost_rights(plan: Plan, at: Any) -> None:
-    """An approval by somebody who has since lost the right is void."""
+def _void_lost_rights(plan: Plan, at: Any) -> list[Approval]:
+    """An approval by somebody who has since lost the right is void. Returns those that stand, under the plan's lock."""
+    standing = []
     for approval in Approval.objects.filter(plan=plan, voided_at=None).select_related("reviewer"):
         if not policies.may_decide(approval.reviewer, owner_id=plan.agent.owner_id).is_allowed:
             approval.voided_at, approval.void_reason = at, "right-lost"
             approval.save(update_fields=["voided_at", "void_reason"])
+        else:
+            standing.append(approval)
+    return standing
 
 
 def _nothing_sent(plan: Plan) -> DecisionRefused:
@@ -285,13 +310,17 @@ def _place(plan_pk: int) -> Iterator[None]:
         yield
 
 
-def _confirm(plan_pk: int) -> None:
+def _confirm(plan_pk: int, person: Any) -> None:
     """Ask a remote target about the plan before an approval is accepted; one that is down: nothing is sent."""
     assert not connection.in_atomic_block
     try:
         confirm_plan(plan_pk=plan_pk)
     except Unavailable as error:
         raise DecisionRefused(TARGET_DOWN, 503, f"Nothing was sent. {error.detail}") from None
+    except LockTimeout:
+        refused = DecisionRefused(BUSY, 409, BEING_COMMITTED)
+        _record_refusal(plan_pk, person, "approve", refused)
+        raise refused from None
 
 
 def _read(plan_pk: int) -> Plan:

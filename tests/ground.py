@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import psycopg
@@ -59,6 +60,8 @@ SELECT seed.remember();
 
 class Ground:
     """A throw-away installation. Who made its folder starts and stops the servers; xdist workers only use them."""
+
+    postgres_settings: Mapping[str, str] = FAST_AND_LOOSE
 
     def __init__(self, folder: Path, *, is_ours: bool) -> None:
         self.folder = folder
@@ -160,7 +163,7 @@ class Ground:
         )
 
     def _start_servers(self) -> None:
-        postgres = BundledPostgres(self.installation, FAST_AND_LOOSE)
+        postgres = BundledPostgres(self.installation, self.postgres_settings)
         postgres.extra_statements = [f"GRANT SET ON PARAMETER session_replication_role TO {OWNER_ROLE}"]
         redis = BundledRedis(self.installation)
         self._servers = [postgres, redis]

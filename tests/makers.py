@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from audit.models import Event
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
+from audit.models import Event
 from plans import clock, ending, registry, strict_json
 from plans.chronicle import SWEEP, agent_actor, person_actor, target_actor
 from plans.commit import claim, mark_unknown
@@ -65,9 +65,7 @@ def make_agent(*targets: Target, name: str = "", owner: Any = None, callback_url
         targets=[target.name for target in targets],
         callback_url=callback_url,
     )
-    return MadeAgent(
-        credentials.agent, credentials.api_key, credentials.webhook_secret, credentials.callback_secret
-    )
+    return MadeAgent(credentials.agent, credentials.api_key, credentials.webhook_secret, credentials.callback_secret)
 
 
 def feed_data(target: str, **changes: Any) -> dict[str, Any]:
@@ -106,9 +104,7 @@ def envelope(data: Any, kind: str = "plan.created") -> bytes:
 def receive(agent: Agent, data: Any) -> Plan:
     """Feed `data` (a dict, or JSON text) past the signature."""
     body = data.encode() if isinstance(data, str) else json.dumps(data).encode()
-    return receive_plan(
-        agent=agent, data=msgspec.json.decode(body, type=FedPlan), tree=strict_json.loads(body)
-    ).plan
+    return receive_plan(agent=agent, data=msgspec.json.decode(body, type=FedPlan), tree=strict_json.loads(body)).plan
 
 
 def make_plan(
@@ -156,6 +152,7 @@ def take_to(plan: Plan, state: State, *, person: Any, reason: AbandonReason, cha
             ending.abandon(plan, reason, actor=SWEEP, at=at)
         return
     attempt = claim(plan, actor=actor, at=at)
+    assert attempt is not None
     if state is State.COMMITTED:
         ending.commit(plan, attempt, result, actor=target_actor(plan), at=at)
     elif state is State.CONFLICTED:
@@ -189,5 +186,3 @@ def policy_of(target: Target, **fields: Any) -> Policy:
 def instant(text: str) -> datetime:
     """An RFC 3339 instant."""
     return datetime.fromisoformat(text)
-
-

@@ -97,14 +97,15 @@ def wait_until(is_so: Callable[[], Any], *, seconds: float = 20, what: str = "it
         time.sleep(0.01)
 
 
+def has_waiter() -> bool:
+    """True while some connection of this database waits for a lock of another transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return bool(cursor.fetchone()[0])
+
+
 def wait_for_waiter(*, seconds: float = 20) -> None:
     """Return once some connection of this database waits for a lock of another transaction."""
-
-    def is_waiting() -> bool:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-            )
-            return bool(cursor.fetchone()[0])
-
-    wait_until(is_waiting, seconds=seconds, what="a wait for a lock")
+    wait_until(has_waiter, seconds=seconds, what="a wait for a lock")

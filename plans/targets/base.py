@@ -94,8 +94,13 @@ class Address:
 class RemoteTarget(Protocol):
     """A remote two-phase target, as the engine sees it. Implementations never raise for what a target does."""
 
-    def commit(self, address: Address, *, token: str, fingerprint: str, key: str) -> CommitReply:
-        """Present token, fingerprint and key, once. Blocks for at most the commit timeout."""
+    def commit(
+        self, address: Address, *, token: str, fingerprint: str, key: str, send_before: float | None = None
+    ) -> CommitReply:
+        """Present token, fingerprint and key, once. Blocks for at most the commit timeout.
+
+        At or past `send_before` (`time.monotonic()`) nothing is sent.
+        """
 
     def state(self, address: Address, *, plan_id: str, token: str) -> StateReply:
         """Ask what became of a plan. Reads only; may be repeated. `token` is not sent, but kept out of what is read."""

@@ -38,12 +38,14 @@ class HttpTarget:
     def __init__(self, *, timeout: timedelta = timedelta(seconds=30)) -> None:
         self.timeout = timeout
 
-    def commit(self, address: Address, *, token: str, fingerprint: str, key: str) -> CommitReply:
+    def commit(
+        self, address: Address, *, token: str, fingerprint: str, key: str, send_before: float | None = None
+    ) -> CommitReply:
         """One POST of token and fingerprint under `key`. Never raises for what the target or the network does."""
         body = json.dumps({"plan_token": token, "input_fingerprint": fingerprint}, separators=(",", ":")).encode()
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         try:
-            answer = self._exchange("POST", address.commit_url, address.credentials, headers, body)
+            answer = self._exchange("POST", address.commit_url, address.credentials, headers, body, send_before)
         except NotSent as error:
             return Unsent(str(error))
         except NoAnswer as error:
@@ -53,7 +55,7 @@ class HttpTarget:
     def state(self, address: Address, *, plan_id: str, token: str) -> StateReply:
         """One GET of the plan's state. An answer about another plan id proves nothing. `token` is only redacted."""
         try:
-            answer = self._exchange("GET", address.status_url, address.credentials, {}, None)
+            answer = self._exchange("GET", address.status_url, address.credentials, {}, None, None)
         except (NotSent, NoAnswer) as error:
             return StateReply(None, detail=str(error))
         if answer.status == 404:
@@ -63,11 +65,17 @@ class HttpTarget:
         return _read_state(answer.body, plan_id, token)
 
     def _exchange(
-        self, method: str, url: str, credentials: str | None, headers: dict[str, str], body: bytes | None
+        self,
+        method: str,
+        url: str,
+        credentials: str | None,
+        headers: dict[str, str],
+        body: bytes | None,
+        send_before: float | None,
     ) -> Answer:
         if credentials:
             headers = {**headers, "Authorization": f"Bearer {credentials}"}
-        return exchange(method, url, headers=headers, body=body, timeout=self.timeout)
+        return exchange(method, url, headers=headers, body=body, timeout=self.timeout, send_before=send_before)
 
 
 def _read_commit(answer: Answer, token: str) -> CommitReply:

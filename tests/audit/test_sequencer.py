@@ -1,11 +1,7 @@
 """The sequencer: places without gaps, a tree that is the leaves', signatures that never contradict one another."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,8 +21,6 @@ from audit.notes import Checkpoint, open_checkpoint
 from audit.proofs import advance, ask_django, count_pending, read_checkpoint, read_size, read_tree
 from audit.sequencer import BATCH, SequencingStopped
 from audit.signing import SignedState, SigningRefused, read_signer
-from reviewer.bundled import tie_to_parent
-from reviewer.installation import PROJECT
 from tests.audit.making import make_event
 from tests.audit.sequencing import sequence, sequencing
 from tests.audit.test_tiles import build_tiles
@@ -314,57 +308,6 @@ def test_a_crash_between_the_state_file_and_the_publication_is_made_good(databas
     assert sequence(tmp_path) == 2
 
 
-def start_sequencer(folder: Path) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [sys.executable, "manage.py", "audit_sequencer"],
-        cwd=PROJECT,
-        env={**os.environ, "AUDIT_STATE_FILE": str(folder / "signed")},
-        stdin=subprocess.DEVNULL,
-        stderr=(folder / "said").open("ab"),
-        preexec_fn=tie_to_parent(signal.SIGKILL),
-    )
-
-
-def end(process: "subprocess.Popen[bytes]", number: int) -> int:
-    process.send_signal(number)
-    return process.wait(15)
-
-
-def count_sequencers() -> int:
-    return int(
-        ask_django(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE application_name = 'plandesk sequencer' AND datname = current_database()",
-            [],
-        )[0][0]
-    )
-
-
-def reaches(size: int) -> bool:
-    checkpoint = read_checkpoint()
-    return checkpoint is not None and checkpoint.size >= size
-
-
-@pytest.mark.slow
-def test_the_process_signs_within_five_seconds_ends_on_sigterm_and_another_takes_over(
-    database: None, tmp_path: Path
-) -> None:
-    first, second = start_sequencer(tmp_path), start_sequencer(tmp_path)
-    try:
-        wait_until(lambda: count_sequencers() == 2, what="both processes")
-        for ended in (first, None):
-            make_event()
-            started = time.monotonic()
-            wait_until(lambda: reaches(Event.objects.count()), what="a checkpoint over the event")
-            assert ended is None or time.monotonic() - started < 5
-            if ended is not None:
-                assert end(ended, signal.SIGTERM) == 0
-    finally:
-        end(first, signal.SIGKILL)
-        end(second, signal.SIGTERM)
-    assert (tmp_path / "said").read_text() == ""
-
-
 def test_a_refusal_is_an_event_once_and_once_it_ends(
     database: None, take_backup: Callable[[], Backup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,43 +334,3 @@ def test_a_refusal_is_an_event_once_and_once_it_ends(
         stop.set()
         thread.join(10)
     assert read_checkpoint() is not None
-
-
-@pytest.mark.slow
-def test_sixteen_writers_and_a_sequencer_that_is_killed_lose_and_repeat_nothing(database: None, tmp_path: Path) -> None:
-    stop = threading.Event()
-    counts = [0] * 16
-
-    def write(number: int) -> None:
-        try:
-            while not stop.wait(0.01):
-                make_event(task_id=str(number))
-                counts[number] += 1
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
-    process = start_sequencer(tmp_path)
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(2):
-            size = read_size()
-            wait_until(lambda size=size: read_size() > size, seconds=60)
-            end(process, signal.SIGKILL)
-            process = start_sequencer(tmp_path)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-        wait_until(lambda: count_pending() == 0, seconds=60)
-        end(process, signal.SIGTERM)
-    sequence(tmp_path)
-    leaves = read_leaves()
-    assert len(leaves) == sum(counts) == Event.objects.count()
-    stored = read_checkpoint()
-    assert stored is not None
-    assert (stored.size, stored.root) == (len(leaves), compute_root([hash_leaf(leaf) for leaf in leaves]))
-    for size, root in ask_django("SELECT DISTINCT size, root FROM audit_checkpoint", []):
-        assert compute_root([hash_leaf(leaf) for leaf in leaves[:size]]) == bytes(root)
-    assert (tmp_path / "said").read_text() == ""

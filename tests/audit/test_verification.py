@@ -68,7 +68,7 @@ def test_a_whole_log_is_proven_and_what_is_not_is_said(log: list[str]) -> None:
     assert "9 events" in text
     assert "9 payloads" in text
     assert "2 checkpoints" in text
-    assert "outside the database is a beginning" in text
+    assert "(kept outside the database) is a beginning" in text
     assert any("witness" in sentence for sentence in report.not_proven)
     make_event()
     assert any("newest 2 events" in sentence for sentence in verify().not_proven)
@@ -113,8 +113,8 @@ def test_a_payload_that_vanished_is_named_and_one_that_was_erased_is_not(
 
 def test_a_changed_leaf_is_named(log: list[str], superuser: psycopg.Connection[Any]) -> None:
     superuser.execute(
-        "UPDATE audit_event SET leaf = convert_to(replace(convert_from(leaf, 'UTF8'), 'refund-bot', 'somebody'), 'UTF8')"
-        " WHERE id = %s",
+        "UPDATE audit_event SET leaf ="
+        " convert_to(replace(convert_from(leaf, 'UTF8'), 'refund-bot', 'somebody'), 'UTF8') WHERE id = %s",
         [log[3]],
     )
     assert found(verify()) == [(3, "Its leaf is not the one in the tree.")]
@@ -137,7 +137,7 @@ def test_a_payload_changed_together_with_its_leaf_and_its_tile_is_found_by_the_s
     rewrite(superuser, log[5])
     report = verify()
     assert found(report) == [
-        (4, "From here to 8, the tree is not the one of the last checkpoint signed, kept outside the database,."),
+        (4, "From here to 8, the tree is not the one of the last signed checkpoint (kept outside the database)."),
         (4, "From here to 8, the tree is not the one of the checkpoint of 9 events."),
     ]
     assert report.first_bad_index == 4
@@ -177,7 +177,7 @@ def test_a_deleted_tail_is_named_even_where_everything_about_it_is_gone(
     delete_tail(superuser, 4)
     report = verify()
     assert found(report) == [
-        (4, "The tree has 4 places; the last checkpoint signed, kept outside the database, has 9. The end is missing.")
+        (4, "The tree has 4 places; the last signed checkpoint (kept outside the database) has 9. The end is missing.")
     ]
     assert report.first_bad_index == 4
 

@@ -4,7 +4,6 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import psycopg
 import pytest
 
 from audit.models import Event, Payload
@@ -651,15 +650,14 @@ def test_a_database_that_fails_in_mid_commit_is_503_and_promises_nothing(caller,
 
 
 @pytest.mark.slow
-def test_i62_while_somebody_else_is_at_the_plan_the_answer_is_202_after_ten_seconds(caller, ground):
+def test_i62_while_somebody_else_is_at_the_plan_the_answer_is_202_after_ten_seconds(caller, owner_connection):
     planned = address(caller)
     plan = plan_of(planned)
-    with psycopg.connect(**connection_of(ground)) as holder:
-        holder.execute("SELECT 1 FROM plans_plan WHERE id = %s FOR UPDATE", [plan.pk])
+    with owner_connection.transaction():
+        owner_connection.execute("SELECT 1 FROM plans_plan WHERE id = %s FOR UPDATE", [plan.pk])
         started = time.monotonic()
         answer = caller.commit("address.update", planned)
         took = time.monotonic() - started
-        holder.rollback()
     assert answer.status == 202, answer.body
     assert answer.json == {"plan_id": plan.plan_id, "state": "committing"}
     assert answer.headers["Location"] == f"/api/v1/plans/{plan.plan_id}?target=billing"
@@ -668,10 +666,6 @@ def test_i62_while_somebody_else_is_at_the_plan_the_answer_is_202_after_ten_seco
     assert not IdempotencyKey.objects.exists()
     assert nothing_written()
     assert caller.get(answer.headers["Location"]).json["state"] == "pending"
-
-
-def connection_of(ground) -> dict:
-    return {"conninfo": ground.installation.database_urls()["DATABASE_OWNER_URL"]}
 
 
 # --- the order of checks --------------------------------------------------------------------------------------------

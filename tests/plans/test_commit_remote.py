@@ -167,7 +167,7 @@ def test_nothing_sent_voids_the_approval_and_the_same_person_may_approve_again(m
     with refusing_url() as url:
         plan = make_plan(target=make_target(base_url=url))
         person = make_person("reviewer")
-        monkeypatch.setattr("plans.review._confirm", lambda plan_pk: None)
+        monkeypatch.setattr("plans.review._confirm", lambda *_: None)
         for _ in range(2):
             with pytest.raises(DecisionRefused) as refused:
                 approve(plan, person)

@@ -113,12 +113,12 @@ def test_the_claim_itself_reads_the_clock_again_before_it_sends(stub_target, mon
     """A plan that lives at its claim and is dead when the call is about to be made is not sent."""
     plan = plan_at(stub_target)
     now = clock.now
-    moments = iter([plan.expires_at - MICROSECOND, plan.expires_at])
-    claimed: list[bool] = []
+    has_claimed = False
 
     def running_out():
         if Plan.objects.filter(pk=plan.pk, state="committing").exists():
-            claimed.append(True)
+            nonlocal has_claimed
+            has_claimed = True
             return plan.expires_at
         return now()
 
@@ -126,8 +126,7 @@ def test_the_claim_itself_reads_the_clock_again_before_it_sends(stub_target, mon
     with pytest.raises(DecisionRefused) as refused:
         approve_it(plan)
     assert refused.value.code == "nothing-sent"
-    assert claimed
-    assert next(moments) < plan.expires_at
+    assert has_claimed
     assert stub_target.commits == []
     assert events_of(plan) == ["plan.received", "plan.approved", "commit.started", "commit.unsent"]
 
@@ -163,6 +162,7 @@ def test_x22_approved_before_its_expiry_and_not_admitted_it_is_not_sent_after_it
     assert reread(plan).state == "unknown"
 
 
+@pytest.mark.slow
 def test_x31_x32_parallel_sweeps_end_a_thousand_plans_once_each(caplog):
     """No deadlock, no error, one `plan.expired` and one end per plan, however many sweeps run."""
     seed = make_plan(lifetime=timedelta(seconds=1))

@@ -1,26 +1,19 @@
 """Finding out what became of a commit nobody knows the outcome of: CONTRACT section 6, row by row."""
 
-import subprocess
-import sys
-import threading
 import time
 from datetime import timedelta
 
 import pytest
 
-from audit.kinds import TERMINAL_KINDS
 from plans import clock, schema
-from plans.commit import Call, carry_out
-from plans.confirm import confirm_plan
 from plans.errors import DecisionRefused, OutcomeUnknown
-from plans.freshness import bring_up_to_date
 from plans.models import Commit as Attempt
 from plans.models import Fence, Plan
-from plans.reconcile import confirm_received, find_out, find_out_unknown, mark_overdue
-from plans.review import approve_plan, reject_plan, settle_unknown
+from plans.reconcile import find_out, find_out_unknown
+from plans.review import reject_plan, settle_unknown
 from tests.hosted_plans import approve
 from tests.makers import events_of, feed_data, make_agent, make_person, make_target, receive, reread
-from tests.racing import at_once, holding_plan, in_background, wait_until
+from tests.racing import at_once, in_background
 from tests.stub_behaviour import (
     Answer,
     Commit,
@@ -32,49 +25,10 @@ from tests.stub_behaviour import (
     in_progress,
     problem,
 )
-from tests.stub_target import StubTarget
 from tests.time_passing import pass_time, pass_time_to_expiry
+from tests.unknown_plans import AGAIN, UNKNOWN, due, has_one_end, outcomes, plan_at, says, unknown_at
 
 pytestmark = pytest.mark.usefixtures("database")
-
-APPROVED = ["plan.received", "plan.approved", "commit.started"]
-UNKNOWN = [*APPROVED, "commit.unknown"]
-AGAIN = ["commit.started", "commit.unknown"]
-
-
-def plan_at(stub: StubTarget, *, is_known: bool = True, agent=None, actions=None, **data) -> Plan:
-    """A fed plan whose target tells of it by its id (or answers 404 there)."""
-    target = make_target(base_url=stub.base_url)
-    agent = agent or make_agent(target).agent
-    body = stub.new_plan(is_known=is_known, actions=actions)
-    return receive(agent, feed_data(target.name, plan=body, **data))
-
-
-def unknown_at(stub: StubTarget, behaviour=None, **how) -> Plan:
-    """A plan whose one attempt, answered by `behaviour`, may have arrived."""
-    stub.script(behaviour or DropAfterReading())
-    plan = plan_at(stub, **how)
-    assert approve(plan).state == "unknown"
-    return reread(plan)
-
-
-def says(plan: Plan, state: str, **members) -> Answer:
-    return Answer(200, {"plan_id": plan.plan_id, "state": state, **members})
-
-
-def due(plan: Plan) -> Plan:
-    """The plan, whose next look is due now."""
-    Plan.objects.filter(pk=plan.pk).update(next_check_at=clock.now())
-    return plan
-
-
-def outcomes(plan: Plan) -> list[str | None]:
-    return list(plan.commits.order_by("number").values_list("outcome", flat=True))
-
-
-def has_one_end(plan: Plan) -> bool:
-    return len([kind for kind in events_of(plan) if kind in TERMINAL_KINDS]) == 1
-
 
 # --- the second table: what a state proves --------------------------------------------------------------------------
 
@@ -410,252 +364,6 @@ def test_a_retry_that_is_still_under_way_keeps_a_no_from_being_believed(stub_tar
     assert stub_target.applied == 1
 
 
-# --- claims that never settled --------------------------------------------------------------------------------------
-
-
-def claimed_and_died(stub: StubTarget, monkeypatch, **how) -> Plan:
-    """A plan whose claim is on disk and whose worker died before it sent a byte."""
-    plan = plan_at(stub, **how)
-
-    def die(call):
-        raise SystemExit
-
-    with monkeypatch.context() as killed:
-        killed.setattr("plans.review.carry_out", die)
-        with pytest.raises(SystemExit):
-            approve(plan)
-    assert reread(plan).state == "committing"
-    return reread(plan)
-
-
-def test_a_claim_is_unknown_after_45_seconds_and_not_before(stub_target, owner_connection, monkeypatch):
-    plan = claimed_and_died(stub_target, monkeypatch)
-    pass_time(owner_connection, plan, 44)
-    assert mark_overdue() == 0
-    assert bring_up_to_date(reread(plan)).state == "committing"
-    pass_time(owner_connection, plan, 1.1)
-    assert sum(at_once(*[mark_overdue] * 3)) == 1
-    assert mark_overdue() == 0
-    assert reread(plan).state == "unknown"
-    assert events_of(plan) == UNKNOWN
-    assert outcomes(plan) == ["unknown"]
-    # The attempt may have arrived: it is found out, and applied once.
-    assert find_out(plan_pk=due(plan).pk).state == "committed"
-    assert stub_target.applied == 1
-
-
-def test_whoever_reads_an_overdue_claim_first_calls_it_unknown(stub_target, owner_connection, monkeypatch):
-    plan = claimed_and_died(stub_target, monkeypatch)
-    pass_time(owner_connection, plan, 45.1)
-    assert bring_up_to_date(reread(plan)).state == "unknown"
-    other = claimed_and_died(stub_target, monkeypatch)
-    pass_time(owner_connection, other, 45.1)
-    with pytest.raises(DecisionRefused) as refused:
-        reject_plan(
-            plan_pk=other.pk, person=make_person("reviewer"), seen_digest=schema.shown_digest(other), reason="No"
-        )
-    assert (refused.value.code, refused.value.status) == ("unknown", 409)
-    assert events_of(other) == [*UNKNOWN, "decision.refused"]
-
-
-def test_a_row_that_somebody_holds_does_not_keep_the_sweep_from_the_others(
-    stub_target, owner_connection, monkeypatch, settings
-):
-    settings.LOCK_WAIT = timedelta(milliseconds=100)
-    plans = [claimed_and_died(stub_target, monkeypatch) for _ in range(2)]
-    for place, plan in enumerate(plans):
-        pass_time(owner_connection, plan, 50 - place)
-    with holding_plan(plans[0].pk):
-        assert mark_overdue() == 1
-    assert [reread(plan).state for plan in plans] == ["committing", "unknown"]
-
-
-def test_an_answer_that_comes_after_the_claim_was_called_lost_still_counts(stub_target, owner_connection):
-    for behaviour, state, end in (
-        (Commit(), "committed", ["commit.succeeded"]),
-        (conflict(), "conflicted", ["commit.conflicted"]),
-        (problem(422), "refused", ["commit.refused"]),
-        (problem(410), "abandoned", ["plan.expired", "plan.abandoned"]),
-    ):
-        held = Hold(then=behaviour)
-        stub_target.script(held)
-        plan = plan_at(stub_target)
-        approving = in_background(lambda plan=plan: approve(plan))
-        assert held.reached.wait(10)
-        pass_time(owner_connection, plan, 46)
-        assert mark_overdue() == 1
-        assert reread(plan).state == "unknown"
-        held.until.set()
-        assert approving().state == state
-        assert events_of(plan) == [*UNKNOWN, "commit.resolved", *end]
-        assert len(outcomes(plan)) == 1
-
-
-def test_a_late_answer_that_proves_nothing_leaves_the_plan_unknown(stub_target, owner_connection):
-    held = Hold(then=problem(500))
-    stub_target.script(held)
-    plan = plan_at(stub_target)
-    approving = in_background(lambda: approve(plan))
-    assert held.reached.wait(10)
-    pass_time(owner_connection, plan, 46)
-    mark_overdue()
-    held.until.set()
-    assert approving().state == "unknown"
-    assert outcomes(plan) == ["unknown"]
-
-
-def test_a_late_success_against_an_end_is_told_and_changes_nothing(stub_target, owner_connection):
-    held = Hold()
-    stub_target.script(held)
-    plan = plan_at(stub_target)
-    approving = in_background(lambda: approve(plan))
-    assert held.reached.wait(10)
-    stub_target.script_look_ups(plan.plan_id, says(plan, "pending"))
-    pass_time_to_expiry(owner_connection, plan, 61)
-    mark_overdue()
-    pass_time(owner_connection, plan, 61)
-    assert find_out(plan_pk=due(plan).pk).state == "abandoned"
-    held.until.set()
-    assert approving().state == "abandoned"
-    assert events_of(plan) == [*UNKNOWN, "commit.resolved", "plan.abandoned", "commit.contradicted"]
-    assert has_one_end(plan)
-    assert reread(plan).abandonment.reason == "not_applied"
-
-
-def test_a_late_no_against_a_commit_is_no_news(stub_target, owner_connection):
-    held = Hold(then=conflict())
-    stub_target.script(held)
-    plan = plan_at(stub_target)
-    approving = in_background(lambda: approve(plan))
-    assert held.reached.wait(10)
-    stub_target.script_look_ups(plan.plan_id, says(plan, "committed"))
-    pass_time(owner_connection, plan, 46)
-    mark_overdue()
-    assert find_out(plan_pk=due(plan).pk).state == "committed"
-    held.until.set()
-    assert approving().state == "committed"
-    assert events_of(plan) == [*UNKNOWN, "commit.resolved", "commit.succeeded"]
-
-
-def test_an_answer_is_written_down_however_long_somebody_holds_the_row(stub_target, settings):
-    settings.LOCK_WAIT = timedelta(milliseconds=100)
-    held = Hold()
-    stub_target.script(held)
-    plan = plan_at(stub_target)
-    approving = in_background(lambda: approve(plan))
-    assert held.reached.wait(10)
-    with holding_plan(plan.pk):
-        held.until.set()
-        time.sleep(0.4)
-    assert approving().state == "committed"
-
-
-# --- a worker that slept --------------------------------------------------------------------------------------------
-
-
-def sleep_before_the_call(monkeypatch, until: threading.Event) -> threading.Event:
-    """The next worker sleeps between claim and call until the event is set; then a quarter of a minute has passed."""
-    sleeps = threading.Event()
-
-    def slept(call: Call) -> Plan:
-        sleeps.set()
-        assert until.wait(20)
-        return carry_out(Call(call.plan_pk, call.attempt_pk, call.claimed - 16))
-
-    monkeypatch.setattr("plans.review.carry_out", slept)
-    return sleeps
-
-
-def test_a_worker_that_slept_between_claim_and_call_sends_nothing(stub_target, monkeypatch):
-    plan = plan_at(stub_target)
-    awake = threading.Event()
-    awake.set()
-    sleep_before_the_call(monkeypatch, awake)
-    with pytest.raises(DecisionRefused) as refused:
-        approve(plan)
-    assert (refused.value.code, refused.value.status) == ("nothing-sent", 503)
-    assert stub_target.commits == []
-    assert reread(plan).state == "pending"
-    assert events_of(plan) == [*APPROVED, "commit.unsent"]
-
-
-def test_a_worker_that_slept_until_its_claim_was_called_lost_sends_nothing_and_the_plan_stays_unknown(
-    stub_target, owner_connection, monkeypatch
-):
-    plan = plan_at(stub_target)
-    awake = threading.Event()
-    sleeps = sleep_before_the_call(monkeypatch, awake)
-    approving = in_background(lambda: approve(plan))
-    assert sleeps.wait(10)
-    pass_time(owner_connection, plan, 46)
-    assert mark_overdue() == 1
-    awake.set()
-    assert approving().state == "unknown"
-    assert stub_target.commits == []
-    assert outcomes(plan) == ["unsent"]
-    assert events_of(plan) == [*UNKNOWN, "commit.unknown"]
-    # Never pending again; and where the target says that it was written, somebody else did, which is still the truth.
-    stub_target.script_look_ups(plan.plan_id, says(plan, "committed", result=7))
-    assert find_out(plan_pk=due(plan).pk).state == "committed"
-    assert outcomes(plan) == ["unsent", "committed"]
-    assert reread(plan).commits.get(outcome="committed").result == "7"
-
-
-def test_a_worker_that_slept_until_its_plan_had_ended_sends_nothing(stub_target, owner_connection, monkeypatch):
-    plan = plan_at(stub_target)
-    awake = threading.Event()
-    sleeps = sleep_before_the_call(monkeypatch, awake)
-    approving = in_background(lambda: approve(plan))
-    assert sleeps.wait(10)
-    pass_time_to_expiry(owner_connection, plan, 61)
-    mark_overdue()
-    pass_time(owner_connection, plan, 61)
-    stub_target.script_look_ups(plan.plan_id, says(plan, "expired"))
-    assert find_out(plan_pk=due(plan).pk).state == "abandoned"
-    awake.set()
-    assert approving().state == "abandoned"
-    assert stub_target.commits == []
-
-
-CHILD = """
-import sys, django
-django.setup()
-from plans.models import Plan
-from reviewer.models import Person
-from tests.hosted_plans import approve
-approve(Plan.objects.get(pk=int(sys.argv[1])), Person.objects.get(pk=int(sys.argv[2])))
-"""
-
-
-def test_r3_u87_a_process_killed_while_the_target_works_leaves_one_application_and_the_truth(
-    stub_target, owner_connection, ground
-):
-    from reviewer.installation import PROJECT
-
-    plan, bystander = plan_at(stub_target), plan_at(stub_target)
-    person = make_person("reviewer", name="Rita")
-    held = Hold()
-    stub_target.script(held)
-    process = subprocess.Popen([sys.executable, "-c", CHILD, str(plan.pk), str(person.pk)], cwd=PROJECT)
-    assert held.reached.wait(30)
-    process.kill()
-    process.wait(10)
-    held.until.set()
-    wait_until(lambda: stub_target.applied == 1)
-    assert reread(plan).state == "committing"
-    with pytest.raises(DecisionRefused, match="being committed by Rita since"):
-        approve(plan)
-    assert approve(bystander).state == "committed"
-    pass_time(owner_connection, plan, 46)
-    for _ in range(2):
-        mark_overdue()
-        due(plan)
-        find_out_unknown()
-    assert reread(plan).state == "committed"
-    assert stub_target.applications[plan.idempotency_key] == 1
-    assert events_of(plan) == [*APPROVED, "decision.refused", "commit.unknown", "commit.resolved", "commit.succeeded"]
-
-
 # --- U: what the others see meanwhile --------------------------------------------------------------------------------
 
 
@@ -766,69 +474,3 @@ def test_two_people_settle_at_once_and_one_of_them_is_told(stub_target, owner_co
     )
     assert sum(isinstance(result, DecisionRefused) for result in results) == 1
     assert has_one_end(plan)
-
-
-# --- before the approval --------------------------------------------------------------------------------------------
-
-
-def test_a_pending_plan_that_its_target_calls_committed_was_committed_without_approval(stub_target):
-    plan = plan_at(stub_target)
-    stub_target.alter(plan.plan_id, state="committed", result={"by": "somebody"})
-    with pytest.raises(DecisionRefused) as refused:
-        approve(plan)
-    assert refused.value.code == "committed"
-    assert stub_target.commits == []
-    assert events_of(plan) == ["plan.received", "commit.unapproved", "commit.succeeded", "decision.refused"]
-    assert reread(plan).commits.get().result == '{"by": "somebody"}'
-
-
-@pytest.mark.parametrize("state", ["conflicted", "refused", "rejected", "expired", "abandoned"])
-def test_a_pending_plan_that_its_target_calls_ended_is_withdrawn(stub_target, state):
-    plan = plan_at(stub_target)
-    stub_target.alter(plan.plan_id, state=state)
-    assert confirm_received() == 1
-    assert reread(plan).abandonment.reason == "withdrawn"
-    assert events_of(plan) == ["plan.received", "plan.abandoned"]
-    assert confirm_received() == 0
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"input_fingerprint": "sha256:other"},
-        {"actions": [{"op": "update", "target": "ledger/ACC-104", "field": "limit", "from": 100, "to": 251}]},
-        {"actions": []},
-        {"expires_at": "2031-01-01T00:00:00Z"},
-        {"expires_at": "tomorrow"},
-    ],
-)
-def test_a_plan_that_its_target_tells_otherwise_is_refused_before_anybody_approves(stub_target, told):
-    plan = plan_at(stub_target)
-    stub_target.alter(plan.plan_id, **told)
-    with pytest.raises(DecisionRefused) as refused:
-        approve(plan)
-    assert refused.value.code == "refused"
-    assert stub_target.commits == []
-    assert events_of(plan) == ["plan.received", "plan.refused", "decision.refused"]
-    assert reread(plan).refusal.reason.startswith("plan-mismatch")
-
-
-def test_a_plan_told_the_same_is_confirmed_whatever_the_order_of_members(stub_target):
-    actions = [{"op": "update", "target": "ledger/ACC-104", "field": "limit", "from": 1.0, "to": 250}]
-    plan = plan_at(stub_target, actions=actions)
-    stub_target.alter(plan.plan_id, actions=[dict(reversed(list(actions[0].items())))])
-    assert confirm_plan(plan_pk=plan.pk).has_confirmed_actions
-    assert events_of(plan) == ["plan.received"]
-
-
-def test_two_sweeps_and_an_approval_find_the_same_mismatch_and_one_of_them_ends_the_plan(stub_target):
-    plan = plan_at(stub_target)
-    stub_target.alter(plan.plan_id, input_fingerprint="sha256:other")
-    person = make_person("reviewer")
-    at_once(confirm_received, confirm_received, lambda: approve_now(plan, person))
-    assert [kind for kind in events_of(plan) if kind != "decision.refused"] == ["plan.received", "plan.refused"]
-    assert stub_target.commits == []
-
-
-def approve_now(plan: Plan, person) -> Plan:
-    return approve_plan(plan_pk=plan.pk, person=person, seen_digest=schema.shown_digest(plan))

@@ -8,8 +8,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from audit import witness
+from audit.changes import record_change
 from audit.connections import open_connection
-from audit.sequencer import Sequencer, SequencingStopped, make_sequencer, record_change, run
+from audit.sequencer import Sequencer, SequencingStopped, make_sequencer, run
 from audit.signing import KeyMissing, SigningRefused
 
 
@@ -43,6 +45,8 @@ class Command(BaseCommand):
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
+        witnesses = threading.Thread(target=witness.run, args=(stop,), name="witnesses", daemon=True)
+        witnesses.start()
         run(stop)
 
     def _turn(self, options: dict[str, Any]) -> None:

@@ -1,0 +1,11 @@
+"""The desk's settings with a hook at the named points and short timers. Only the harness starts anything with them."""
+
+import os
+
+from reviewer.settings import *  # noqa: F403
+from tests.faults import timers
+from tests.faults.hook import reach
+
+FAULT_HOOK = reach if os.environ.get("FAULTS_CONTROL") else None
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.faults.apps.FaultsConfig"]  # noqa: F405
+globals().update(timers.SETTINGS)
