@@ -87,7 +87,7 @@ class _Scan:
             self.report.break_at(index, "Its payload is gone, and no event tells of an erasure.", event_id)
 
     def _read(self, start: int, stop: int) -> list[tuple[Any, ...]]:
-        """The places with their events. Neighbours in the tree are neighbours in time: bounds make one range of them."""
+        """The places with their events. Neighbours in the tree are neighbours in time: bounds make them one range."""
         (span,) = self.ask(f"{SPAN}s.index >= %s AND s.index < %s", [start, stop])
         return self.ask(ROWS, [*span[:2], *map(UUID, span[2:]), start, stop]) if span[0] else []
 
