@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
 
 from audit.canonical import format_at
 from audit.filters import FilterError, parse_search
@@ -58,20 +59,22 @@ class PageAnswer(msgspec.Struct):
 View = Callable[..., HttpResponseBase]
 
 
-def for_auditors(view: View) -> View:
-    """Lets through a GET by somebody who may read the log; refuses anything else with a problem document."""
+def for_auditors(view: View, methods: tuple[str, ...] = ("GET", "HEAD")) -> View:
+    """Lets through a reading by somebody who may read the log; refuses anything else with a problem document."""
 
     @wraps(view)
     def guarded(request: HttpRequest, **arguments: str) -> HttpResponseBase:
-        if request.method not in ("GET", "HEAD"):
-            return refuse(request, "method-not-allowed", "The log can be read by GET, and changed by nobody.")
+        if request.method not in methods:
+            refusal = refuse(request, "method-not-allowed", "The log can be read by GET, and changed by nobody.")
+            refusal["Allow"] = ", ".join(methods)
+            return refusal
         if not request.user.is_authenticated:
             return refuse(request, "unauthenticated", "Send an auditor's token: Authorization: Bearer <token>.")
         if not request.user.has_perm("audit.view_event"):
             return refuse(request, "forbidden", "Reading the log takes the role of auditor.")
         return view(request, **arguments)
 
-    return guarded
+    return csrf_exempt(guarded)  # nobody's browser is signed in here
 
 
 @for_auditors

@@ -231,6 +231,7 @@ PATH: Final = {
     "plan_id": parameter("plan_id", "path", "The plan's id, as one encoded path segment."),
     "task_id": parameter("task_id", "path", "The agent's task."),
     "event_id": parameter("event_id", "path", "The event's id.", {"type": "string", "format": "uuid"}),
+    "path": parameter("path", "path", "Level and place of a tile, c2sp.org/tlog-tiles.", {"type": "string"}),
 }
 TARGET: Final = parameter("target", "query", "Needed only where plans of this id are at several targets.")
 WAIT: Final = parameter(
@@ -300,6 +301,14 @@ EVENTS: Final = (
         "limit", "query", "Events on a page.",
         {"type": "integer", "minimum": 1, "maximum": filters.MAX_LIMIT, "default": filters.DEFAULT_LIMIT},
     ),
+)  # fmt: skip
+
+EXPORT: Final = (
+    parameter(
+        "format", "query", "The form of the export.",
+        {"enum": ["jsonl", "csv", "ocsf", "evidence"]},
+    ),
+    *(each for each in EVENTS if each["name"] not in ("cursor", "limit")),
 )  # fmt: skip
 
 HEADERS: Final[dict[str, Json]] = {

@@ -19,7 +19,7 @@ from plans.instants import format_instant_exact
 from plans.locks import lock_plan
 from plans.models import Plan
 from plans.policy_change import change_policy
-from plans.states import ENDS, AbandonReason, State
+from plans.states import BUSY, ENDS, AbandonReason, State
 from plans.targets.base import Change, CommitReply
 from reviewer.views.plan import STATUS_OF_OUTCOME
 from tests.hosted_plans import make_billing_agent, plan_address, plan_refund
@@ -42,6 +42,17 @@ from tests.stub_target import StubTarget
 from tests.time_passing import pass_time, pass_time_to_expiry
 
 ADMIN = Actor("person", "1", "An admin")
+PUT_AWAY = """
+    SET session_replication_role = replica;
+    UPDATE plans_plan SET state = 'abandoned', token_sealed = NULL, next_check_at = NULL
+    WHERE state IN ('pending', 'committing', 'unknown');
+    DELETE FROM plans_fence;
+    DELETE FROM plans_wish;
+    DELETE FROM plans_callbacktry;
+    DELETE FROM plans_callback;
+    UPDATE plans_observedwrite SET is_applied = true WHERE NOT is_applied;
+    SET session_replication_role = origin;
+"""
 CHANGES = (Change("ledger/ACC-104", "limit", "100", "175"),)
 
 
@@ -64,14 +75,17 @@ class Given:
     refuses_unconfirmed: bool = False
     is_late: bool = False
     is_callback_due: bool = False
+    is_once: bool = False
     spoils: bool = False
-    """True where the trigger changes more than its plan: the agent, the task, the target, people, other plans."""
+    """`is_once`: the trigger changes the task or other plans, so nothing else is tried on this plan. `spoils`: it
+    changes the agent, the target or people, which are then of this scene alone."""
 
 
 class Stage:
-    """What the cells of one module share, so that each is cheap: a reviewer, agents, and plans that have ended.
+    """What the cells of one module share, so that each is cheap: a reviewer, agents, and plans that nothing changed.
 
-    A plan that has ended stays as it is, so one serves many triggers. Whatever a cell leaves in flight is put away.
+    A plan that stayed as it was serves the next trigger that asks for the same; it is out of sight meanwhile. Whatever
+    else a cell leaves in flight is put away for good.
     """
 
     def __init__(self, stub: StubTarget, owner: Any) -> None:
@@ -80,54 +94,47 @@ class Stage:
         self.anybody = Client()
         self._clients: dict[int, Client] = {}
         self._agents: dict[Any, tuple[MadeAgent, int]] = {}
-        self._ended: dict[tuple[Given, str], Scene] = {}
+        self._unchanged: dict[tuple[Given, str], Scene] = {}
 
     def set(self, state: str, given: Given) -> "Scene":
         """A plan in a state, and everybody around it."""
         self.stub.listen()
         self.stub._script.clear()
+        self.stub._look_ups.clear()
         self.stub.restore_world()
         self.stub.received.clear()
-        is_shared = not given.spoils and State(state) in ENDS if state != "not known" else False
-        scene = self._ended.get((given, state)) if is_shared else None
-        if scene is None:
+        scene = self._unchanged.pop((given, state), None)
+        if scene is None or scene.is_stale():
             scene = Scene(state, given, self)
-            if is_shared:
-                self._ended[given, state] = scene
+        else:
+            scene.show()
         scene.mark()
         return scene
 
-    def put_away(self) -> None:
-        """Nothing that a cell left in flight is there for the next one's sweeps, fences and searches."""
-        self.owner.execute("SET session_replication_role = replica")
-        self.owner.execute(
-            """
-            UPDATE plans_plan SET state = 'abandoned', token_sealed = NULL, next_check_at = NULL
-            WHERE state IN ('pending', 'committing', 'unknown')
-            """
-        )
-        self.owner.execute("DELETE FROM plans_fence")
-        self.owner.execute("DELETE FROM plans_wish")
-        self.owner.execute("DELETE FROM plans_callbacktry")
-        self.owner.execute("DELETE FROM plans_callback")
-        self.owner.execute("UPDATE plans_observedwrite SET is_applied = true WHERE NOT is_applied")
-        self.owner.execute("SET session_replication_role = origin")
+    def strike(self, scene: "Scene", found: tuple[str, str, str]) -> None:
+        """The cell is done: nothing that it left in flight is there for the next one's sweeps, fences and searches."""
+        if not (scene.given.is_once or scene.given.spoils) and scene.is_unchanged(found):
+            self._unchanged[scene.given, scene.state] = scene
+        self.owner.execute(PUT_AWAY)
 
     def agent(self, given: Given) -> MadeAgent:
         """An agent and its target, shared by some cells: what strangers can trigger at will is counted per agent."""
-        kind = (given.approvals, given.refuses_unconfirmed, given.is_callback_due)
+        kind = (bool(given.hosted), given.approvals, given.refuses_unconfirmed, given.is_callback_due)
         made, uses = self._agents.get(kind, (None, 0))
-        if made is None or uses >= 20 or given.spoils:
+        if made is not None and uses < 20 and not given.spoils:
+            self._agents[kind] = (made, uses + 1)
+            return made
+        if given.hosted:
+            made = make_billing_agent()
+        else:
             url = "http://127.0.0.1:9/hook" if given.is_callback_due else ""
             target = make_target(base_url=self.stub.base_url, approvals=given.approvals)
             if given.refuses_unconfirmed:
-                change_policy(
-                    target_name=target.name, approvals=given.approvals, is_guarded=False, refuses_unconfirmed=True,
-                    by=ADMIN,
-                )  # fmt: skip
-            made, uses = make_agent(target, callback_url=url), 0
+                wanted = {"approvals": given.approvals, "is_guarded": False, "refuses_unconfirmed": True}
+                change_policy(target_name=target.name, by=ADMIN, **wanted)
+            made = make_agent(target, callback_url=url)
         if not given.spoils:
-            self._agents[kind] = (made, uses + 1)
+            self._agents[kind] = (made, 1)
         return made
 
     def client(self, person: Any) -> Client:
@@ -166,12 +173,52 @@ class Scene:
         if self.given.aged:
             pass_time(self.owner, self.plan, self.given.aged)
         self.plan = reread(self.plan)
+        self.row = self._read_row()
+        self.set_at = time.monotonic()
         if not self.given.hosted and self.given.is_known:
             self.stub.alter(self.plan.plan_id, expires_at=format_instant_exact(self.plan.expires_at))
+            self.told = dict(self.stub._plans[self.plan.plan_id])
 
     def mark(self) -> None:
         """What was recorded until now is no part of what the trigger does."""
         self.before = clock.now()
+
+    # --- serving again ---
+
+    def is_unchanged(self, found: tuple[str, str, str]) -> bool:
+        """True where the trigger left the plan exactly as it was."""
+        if found[0] != "stays" or self._read_row() != self.row:
+            return False
+        return State(self.state) in ENDS or all(event.startswith("(") for event in found[2].split(", ") if event != "–")
+
+    def is_stale(self) -> bool:
+        """True where so much time has passed that its claim, or its expiry, may not be what the row asks for."""
+        return State(self.state) not in ENDS and time.monotonic() - self.set_at > 20
+
+    def show(self) -> None:
+        """Bring the plan back into sight, as it was."""
+        if State(self.state) in ENDS:
+            return
+        self.owner.execute("SET session_replication_role = replica")
+        self.owner.execute(
+            "UPDATE plans_plan SET state = %s, token_sealed = %s, next_check_at = %s WHERE id = %s",
+            [self.row["state"], bytes(self.row["token_sealed"]), self.row["next_check_at"], self.plan.pk],
+        )
+        if State(self.state) in BUSY:
+            self.owner.execute(
+                "INSERT INTO plans_fence (plan_id, target_id, action_target, scope) VALUES (%s, %s, %s, %s)",
+                [self.plan.pk, self.plan.target_id, self.plan.action_targets[0], str(self.plan.agent_id)],
+            )
+        self.owner.execute("SET session_replication_role = origin")
+        if hasattr(self, "told"):
+            self.stub._plans[self.plan.plan_id] = dict(self.told)
+
+    def _read_row(self) -> dict[str, Any]:
+        """What a trigger may change of the plan. Events are told apart from it: they are the cell's third line."""
+        row = Plan.objects.filter(pk=self.plan.pk).values().get()
+        del row["event_count"], row["mark_count"]
+        row["token_sealed"] = row["token_sealed"] and bytes(row["token_sealed"])
+        return row
 
     # --- setting it ---
 
@@ -199,7 +246,7 @@ class Scene:
             Plan.objects.filter(pk=self.plan.pk).update(has_been_known_to_target=True)
 
     def _plan_hosted(self) -> None:
-        self.made = make_billing_agent()
+        self.made = self.stage.agent(self.given)
         self.key = f"{number()}"
         make = plan_address if self.given.hosted == "address" else plan_refund
         if self.state in ("committing", "unknown"):

@@ -18,7 +18,7 @@ from tests.plans.http import signed
 pytestmark = pytest.mark.usefixtures("database")
 
 # BEGIN and COMMIT are not among them.
-FEED, APPROVE, VIEW = 22, 30, 3
+FEED, APPROVE, VIEW = 22, 34, 3
 
 
 @contextlib.contextmanager

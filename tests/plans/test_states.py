@@ -81,7 +81,7 @@ def test_every_cell_of_the_row_is_as_the_page_says(row, stage, settings):
             continue
         scene = stage.set(state, pulled.given)
         found = scene.outcome(pulled.pull(scene))
-        stage.put_away()
+        stage.strike(scene, found)
         if found != cell:
             wrong.append(f"{state}: the page says {cell}, and it was {found}")
     assert not wrong, "\n".join(wrong)

@@ -52,42 +52,42 @@ def _(at: Scene) -> str:
     return at.feed(feed_data(at.plan.target.name, plan={"plan_token": at.token}))
 
 
-@trigger("`plan.created` of its intent, newer", FED, intent=True, spoils=True)
+@trigger("`plan.created` of its intent, newer", FED, intent=True, is_once=True)
 def _(at: Scene) -> str:
     return feed_another(at, intent=at.plan.intent)
 
 
-@trigger("`plan.created` of its intent, newer, past its expiry", FED, intent=True, lapsed=1, spoils=True)
+@trigger("`plan.created` of its intent, newer, past its expiry", FED, intent=True, lapsed=1, is_once=True)
 def _(at: Scene) -> str:
     return feed_another(at, intent=at.plan.intent)
 
 
-@trigger("`plan.created` of its intent, older, that arrives late", FED, intent=True, spoils=True)
+@trigger("`plan.created` of its intent, older, that arrives late", FED, intent=True, is_once=True)
 def _(at: Scene) -> str:
     return feed_another(at, intent=at.plan.intent, seconds=60)
 
 
-@trigger("`plan.created` that `replaces` it", FED, spoils=True)
+@trigger("`plan.created` that `replaces` it", FED, is_once=True)
 def _(at: Scene) -> str:
     return feed_another(at, replaces=at.plan.plan_id)
 
 
-@trigger("`plan.created` that `replaces` it, past its expiry", FED, lapsed=1, spoils=True)
+@trigger("`plan.created` that `replaces` it, past its expiry", FED, lapsed=1, is_once=True)
 def _(at: Scene) -> str:
     return feed_another(at, replaces=at.plan.plan_id)
 
 
-@trigger("`plan.created` of its task, operation and inputs, without intent, newer", FED, spoils=True)
+@trigger("`plan.created` of its task, operation and inputs, without intent, newer", FED, is_once=True)
 def _(at: Scene) -> str:
     return feed_another(at, task_id=at.data["task_id"], inputs=at.data["inputs"])
 
 
-@trigger("`plan.created` of its task, operation and inputs, without intent, older", FED, spoils=True)
+@trigger("`plan.created` of its task, operation and inputs, without intent, older", FED, is_once=True)
 def _(at: Scene) -> str:
     return feed_another(at, task_id=at.data["task_id"], inputs=at.data["inputs"], seconds=60)
 
 
-@trigger("`plan.created` by another agent, with its id, intent, task and inputs", FED, intent=True, spoils=True)
+@trigger("`plan.created` by another agent, with its id, intent, task and inputs", FED, intent=True, is_once=True)
 def _(at: Scene) -> str:
     other = at.another_agent()
     same = {name: at.data[name] for name in ("task_id", "inputs", "intent")}
@@ -158,12 +158,12 @@ def _(at: Scene) -> str:
     return at.feed(data, "plan.abandoned", made=other)
 
 
-@trigger("`task.ended`", TASK, "abandonment.end_task", spoils=True)
+@trigger("`task.ended`", TASK, "abandonment.end_task", is_once=True)
 def _(at: Scene) -> str:
     return at.feed({"task_id": at.plan.task.task_id}, "task.ended")
 
 
-@trigger("`task.ended`, past its expiry", TASK, lapsed=1, spoils=True)
+@trigger("`task.ended`, past its expiry", TASK, lapsed=1, is_once=True)
 def _(at: Scene) -> str:
     return at.feed({"task_id": at.plan.task.task_id}, "task.ended")
 
@@ -179,27 +179,27 @@ def tell_write(scene: Scene, made=None, **more) -> str:
     return at.feed(data, "write.observed", made=made)
 
 
-@trigger("`write.observed` by its agent, on its targets", WRITE, "abandonment.observe_write", spoils=True)
+@trigger("`write.observed` by its agent, on its targets", WRITE, "abandonment.observe_write", is_once=True)
 def _(at: Scene) -> str:
     return tell_write(at)
 
 
-@trigger("`write.observed` by its agent, past its expiry", WRITE, lapsed=1, spoils=True)
+@trigger("`write.observed` by its agent, past its expiry", WRITE, lapsed=1, is_once=True)
 def _(at: Scene) -> str:
     return tell_write(at)
 
 
-@trigger("`write.observed` by its agent, older than the plan", WRITE, spoils=True)
+@trigger("`write.observed` by its agent, older than the plan", WRITE, is_once=True)
 def _(at: Scene) -> str:
     return tell_write(at, at=format_instant_exact(at.plan.created_at - timedelta(seconds=1)))
 
 
-@trigger("`write.observed` by its agent, on something else", WRITE, spoils=True)
+@trigger("`write.observed` by its agent, on something else", WRITE, is_once=True)
 def _(at: Scene) -> str:
     return tell_write(at, targets=[at.record.upper()])
 
 
-@trigger("`write.observed` by another agent, on its targets", WRITE, spoils=True)
+@trigger("`write.observed` by another agent, on its targets", WRITE, is_once=True)
 def _(at: Scene) -> str:
     return tell_write(at, made=at.another_agent())
 
@@ -207,32 +207,32 @@ def _(at: Scene) -> str:
 # --- what comes before its plan -------------------------------------------------------------------------------------
 
 
-@trigger("nothing", FED, spoils=True)
+@trigger("nothing", FED, is_once=True)
 def _(at: Scene) -> str:
     return at.feed(at.data)
 
 
-@trigger("`plan.abandoned` of it", FED, spoils=True)
+@trigger("`plan.abandoned` of it", FED, is_once=True)
 def _(at: Scene) -> str:
     data = {"plan_id": at.data["plan"]["plan_id"], "target": at.data["target"], "reason": "inputs_changed"}
     assert at.feed(data, "plan.abandoned") == "200"
     return at.feed(at.data)
 
 
-@trigger("`task.ended` of its task", FED, spoils=True)
+@trigger("`task.ended` of its task", FED, is_once=True)
 def _(at: Scene) -> str:
     assert at.feed({"task_id": at.data["task_id"]}, "task.ended") == "200"
     return at.feed(at.data)
 
 
-@trigger("a plan that `replaces` it", FED, spoils=True)
+@trigger("a plan that `replaces` it", FED, is_once=True)
 def _(at: Scene) -> str:
     body = at.stub.new_plan(actions=at._actions())
     assert at.feed(feed_data(at.data["target"], plan=body, replaces=at.data["plan"]["plan_id"])) == "201"
     return at.feed(at.data)
 
 
-@trigger("a newer plan of its intent", FED, spoils=True, intent=True)
+@trigger("a newer plan of its intent", FED, is_once=True, intent=True)
 def _(at: Scene) -> str:
     at.data["created_at"] = format_instant_exact(clock.now() - timedelta(seconds=5))
     body = at.stub.new_plan(actions=at._actions())
@@ -240,7 +240,7 @@ def _(at: Scene) -> str:
     return at.feed(at.data)
 
 
-@trigger("a newer plan of its intent, which has expired meanwhile", FED, spoils=True, intent=True)
+@trigger("a newer plan of its intent, which has expired meanwhile", FED, is_once=True, intent=True)
 def _(at: Scene) -> str:
     at.data["created_at"] = format_instant_exact(clock.now() - timedelta(seconds=3_600))
     newer = feed_data(at.data["target"], plan=at.stub.new_plan(actions=at._actions()), intent=at.data["intent"])
@@ -249,7 +249,7 @@ def _(at: Scene) -> str:
     return at.feed(at.data)
 
 
-@trigger("a write by its agent on its targets, since it was made", FED, spoils=True)
+@trigger("a write by its agent on its targets, since it was made", FED, is_once=True)
 def _(at: Scene) -> str:
     at.data["created_at"] = format_instant_exact(clock.now() - timedelta(seconds=5))
     write = {"task_id": "task-w", "target": at.data["target"], "targets": [at.record]}
@@ -257,7 +257,7 @@ def _(at: Scene) -> str:
     return at.feed(at.data)
 
 
-@trigger("a write by another agent on its targets, since it was made", FED, spoils=True)
+@trigger("a write by another agent on its targets, since it was made", FED, is_once=True)
 def _(at: Scene) -> str:
     at.data["created_at"] = format_instant_exact(clock.now() - timedelta(seconds=5))
     other = make_agent(at.made.agent.targets.get())
@@ -285,18 +285,18 @@ def dry_run(at: Scene, **more) -> str:
     return at.api("POST", "/api/v1/operations/address.update/dry-run", document)
 
 
-@trigger("a dry run that `replaces` it", DRY_RUN, "intake.dry_run", hosted="address", spoils=True)
+@trigger("a dry run that `replaces` it", DRY_RUN, "intake.dry_run", hosted="address", is_once=True)
 def _(at: Scene) -> str:
     return dry_run(at, replaces=at.plan.plan_id)
 
 
-@trigger("a dry run of its intent", DRY_RUN, hosted="refund", spoils=True)
+@trigger("a dry run of its intent", DRY_RUN, hosted="refund", is_once=True)
 def _(at: Scene) -> str:
     make_customer(at.key)
     return dry_run(at, intent=at.plan.intent)
 
 
-@trigger("a dry run of its intent, past its expiry", DRY_RUN, hosted="refund", lapsed=1, spoils=True)
+@trigger("a dry run of its intent, past its expiry", DRY_RUN, hosted="refund", lapsed=1, is_once=True)
 def _(at: Scene) -> str:
     make_customer(at.key)
     return dry_run(at, intent=at.plan.intent)
@@ -459,7 +459,7 @@ def fence(at: Scene) -> None:
     at.mark()
 
 
-@trigger("commit by id, another plan fences its targets", BY_ID, approvals=0, spoils=True)
+@trigger("commit by id, another plan fences its targets", BY_ID, approvals=0, is_once=True)
 def _(at: Scene) -> str:
     if at.state not in ("committing", "unknown"):  # these have the fence themselves
         fence(at)
@@ -519,13 +519,13 @@ def _(at: Scene) -> str:
     return at.api("POST", f"/api/v1/plans/{at.plan.plan_id}/abandon", {"reason": "withdrawn"})
 
 
-@trigger("`POST .../writes` on its targets", "write", spoils=True)
+@trigger("`POST .../writes` on its targets", "write", is_once=True)
 def _(at: Scene) -> str:
     body = {"target": at.plan.target.name, "targets": [at.record]}
     return at.api("POST", f"/api/v1/tasks/task-{number()}/writes", body)
 
 
-@trigger("`POST .../end` of its task", "end", spoils=True)
+@trigger("`POST .../end` of its task", "end", is_once=True)
 def _(at: Scene) -> str:
     return at.api("POST", f"/api/v1/tasks/{at.plan.task.task_id}/end")
 

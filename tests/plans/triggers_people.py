@@ -130,7 +130,7 @@ def _(at: Scene) -> str:
     return at.approve()
 
 
-@trigger("approve, another plan of its agent fences its targets", "plan-approve", spoils=True)
+@trigger("approve, another plan of its agent fences its targets", "plan-approve", is_once=True)
 def _(at: Scene) -> str:
     if at.state not in ("committing", "unknown"):
         fence(at)

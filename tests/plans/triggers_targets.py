@@ -217,13 +217,13 @@ def _(at: Scene) -> None:
     "abandonment.apply_commit_writes",
     "abandonment.apply_write_of",
     "abandonment.forget_old",
-    spoils=True,
+    is_once=True,
 )
 def _(at: Scene) -> None:
     _commit_beside(at, at.made)
 
 
-@trigger("sweep for writes, a commit by another agent on its targets", "task plans.sweep_abandonments", spoils=True)
+@trigger("sweep for writes, a commit by another agent on its targets", "task plans.sweep_abandonments", is_once=True)
 def _(at: Scene) -> None:
     _commit_beside(at, at.another_agent())
 

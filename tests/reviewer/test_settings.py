@@ -179,3 +179,13 @@ def test_error_reports_show_nothing():
     assert filter_.is_active(None)
     assert list(filter_.get_traceback_frame_variables(None, None)) == []
     assert filter_.get_safe_settings() == {}
+
+
+def test_witnesses_are_pairs_of_an_address_and_a_key():
+    key = "w.example/1+e07bb2cd+BCmsuuFBvMrwsi4alNNNC8c2HlJtC/4SyJeUvJMilm3X"
+    given = Environment({"W": f"https://w.example/prefix/ {key}, http://127.0.0.1:1 {key}"})
+    assert given.witnesses("W") == [("https://w.example/prefix", key), ("http://127.0.0.1:1", key)]
+    assert Environment({}).witnesses("W") == []
+    for wrong in ("https://w.example", f"ftp://w.example {key}", "https://w.example key", f"{key} https://w.example"):
+        with pytest.raises(ImproperlyConfigured, match="pairs of an address and a verifier key"):
+            Environment({"W": wrong}).witnesses("W")
