@@ -200,9 +200,10 @@ class Scene:
         if State(self.state) in ENDS:
             return
         self.owner.execute("SET session_replication_role = replica")
+        self.row["next_check_at"] = clock.now() + timedelta(seconds=2) if self.state == State.UNKNOWN else None
         self.owner.execute(
             "UPDATE plans_plan SET state = %s, token_sealed = %s, next_check_at = %s WHERE id = %s",
-            [self.row["state"], bytes(self.row["token_sealed"]), self.row["next_check_at"], self.plan.pk],
+            [self.row["state"], self.row["token_sealed"], self.row["next_check_at"], self.plan.pk],
         )
         if State(self.state) in BUSY:
             self.owner.execute(

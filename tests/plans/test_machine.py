@@ -49,7 +49,7 @@ from tests.time_passing import pass_time, pass_time_to_expiry
 EXAMPLES, STEPS = int(os.environ.get("MACHINE_EXAMPLES", "25")), int(os.environ.get("MACHINE_STEPS", "30"))
 IS_NIGHTLY = "MACHINE_EXAMPLES" in os.environ
 
-AGENTS, PEOPLE, RECORDS = 2, 2, 3
+AGENTS, PEOPLE, RECORDS = 2, 2, 4
 GOOD = [Commit(), Answer(201, {"entry": 1}, applies=True)]
 LOST = [
     DropAfterApplying(),
@@ -75,11 +75,11 @@ FEEDS = st.fixed_dictionaries(
         "where": st.integers(0, 1),
         "task": st.integers(0, 1),
         "records": st.sets(st.integers(0, RECORDS - 1), min_size=1, max_size=2),
-        "intent": st.sampled_from([None, "a", "b"]),
-        "replaces": st.none() | PLACES,
+        "intent": st.sampled_from([None, None, "a", "b"]),
+        "replaces": st.none() | st.none() | st.none() | PLACES,
         "ago": st.sampled_from([0, 0, 5, 60]),
         "is_known": st.booleans(),
-        "is_same": st.booleans(),
+        "is_same": SELDOM,
     }
 )
 
@@ -211,8 +211,11 @@ class Desk(RuleBasedStateMachine):
         where=st.integers(0, 1),
         record=st.integers(0, RECORDS - 1),
         ago=st.sampled_from([0, 30]),
+        is_meant=SELDOM,
     )
-    def write(self, agent, where, record, ago) -> None:
+    def write(self, agent, where, record, ago, is_meant) -> None:
+        if not is_meant:
+            return
         at = clock.now() - timedelta(seconds=ago)
         with self._as_agent(agent):
             observe_write(
