@@ -19,7 +19,7 @@ from plans.models import Abandonment, Approval, Callback, Plan
 from plans.reconcile import find_out_unknown
 from plans.review import approve_plan, reject_plan
 from plans.states import AbandonReason
-from tests.hosted_plans import approve, plan_address
+from tests.hosted_plans import approve, plan_address, plan_refund
 from tests.makers import events_of, feed_data, make_agent, make_person, make_plan, make_target, receive, reread
 from tests.racing import at_once, holding_plan
 from tests.stub_behaviour import problem
@@ -70,14 +70,24 @@ MILLISECOND = timedelta(milliseconds=1)
 
 @pytest.mark.parametrize("before", [MILLISECOND, MICROSECOND])
 def test_x24_until_the_last_microsecond_a_plan_can_be_decided(stub_target, at_a_moment, before):
-    plan, other = plan_at(stub_target), plan_at(stub_target)
+    plan, other = plan_refund().plan, plan_at(stub_target)
     at_a_moment(plan.expires_at - before)
     assert expire_due() == 0
     assert bring_up_to_date(reread(plan)).state == "pending"
     assert reread(plan).state == "pending"
-    assert approve_it(plan).state == "committed"
+    assert approve(plan).state == "committed"
     at_a_moment(other.expires_at - before)
     assert reject_it(other).state == "rejected"
+
+
+def test_what_is_decided_so_late_that_the_connection_comes_too_late_is_not_sent(stub_target, at_a_moment):
+    plan = plan_at(stub_target)
+    at_a_moment(plan.expires_at - MICROSECOND)
+    with pytest.raises(DecisionRefused) as refused:
+        approve_it(plan)
+    assert (refused.value.code, refused.value.status) == ("nothing-sent", 503)
+    assert stub_target.commits == []
+    assert reread(plan).state == "pending"
 
 
 @pytest.mark.parametrize("after", [timedelta(0), MICROSECOND, MILLISECOND])

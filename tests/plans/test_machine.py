@@ -62,7 +62,7 @@ LOST = [
     Answer(200, b'{"a": 1}', applies=True, cut_after=3),
 ]
 NO = [conflict(), problem(410), problem(422)]  # honest: nothing was applied by this request
-BEHAVIOURS = st.sampled_from([*GOOD, *LOST, *LOST, *NO, None])  # None: nobody listens
+BEHAVIOURS = st.sampled_from([*GOOD, *GOOD, *NO, *NO, *LOST, None, None])  # None: nobody listens
 STEPS_TO_DIE_AT = st.sampled_from(
     [None] * 6
     + ["decision-locked", "plan-locked", "claim-written", "claim-on-disk", "answer-in-hand", "answer-written"]
@@ -235,6 +235,10 @@ class Desk(RuleBasedStateMachine):
             with self._told_no(), self._target(behaviour, from_the_commit=True), self._dying_at(die_at):
                 approve_plan(plan_pk=plan.pk, person=self.people[person], seen_digest=schema.shown_digest(plan))
 
+    @rule(place=PLACES, person=st.integers(0, PEOPLE - 1), behaviour=BEHAVIOURS, die_at=STEPS_TO_DIE_AT)
+    def approve_another(self, place, person, behaviour, die_at) -> None:
+        self.approve(place, person, behaviour, die_at)
+
     @rule(place=PLACES, person=st.integers(0, PEOPLE - 1), is_meant=SELDOM)
     def reject(self, place, person, is_meant) -> None:
         if is_meant and (one := self._pick(place)):
@@ -243,15 +247,15 @@ class Desk(RuleBasedStateMachine):
             with self._told_no():
                 reject_plan(plan_pk=plan.pk, person=self.people[person], seen_digest=digest, reason="No")
 
-    @rule(place=PLACES)
-    def settle_truthfully(self, place) -> None:
-        if one := self._pick(place):
+    @rule(place=PLACES, is_meant=SELDOM)
+    def settle_truthfully(self, place, is_meant) -> None:
+        if is_meant and (one := self._pick(place)):
             with self._told_no():
                 self._settle(one)
 
-    @rule(place=PLACES)
-    def ask_for_a_new_plan(self, place) -> None:
-        if one := self._pick(place):
+    @rule(place=PLACES, is_meant=SELDOM)
+    def ask_for_a_new_plan(self, place, is_meant) -> None:
+        if is_meant and (one := self._pick(place)):
             with self._told_no():
                 request_replan(plan_pk=one.pk, person=self.people[0])
 
