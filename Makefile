@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests that take seconds each: whole installations, browsers, waiting for clocks.
 QUICK := -m "not slow"
 
-.PHONY: setup run test check faults bench lint migrations lock chromium go clean
+.PHONY: setup run test check machine faults bench lint migrations lock chromium go clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,10 @@ faults: setup
 # Ratios against what could be reached, in one run of some five minutes; `make bench BENCH="feed approve"` for a part.
 bench: setup
 	$(BIN)/python -m tests.benchmarks $(BENCH)
+
+# Anything in any order, for long: another machine at every run, which is shrunk where it breaks a promise.
+machine: setup
+	MACHINE_EXAMPLES=400 MACHINE_STEPS=60 $(PYTEST) tests/plans/test_machine.py
 
 lint: setup
 	$(BIN)/ruff check .

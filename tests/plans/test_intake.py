@@ -10,6 +10,7 @@ from plans.instants import format_instant_exact
 from plans.models import Plan
 from plans.states import AbandonReason, State
 from tests.makers import events_of, feed_data, make_agent, make_plan, make_target, receive, reread
+from tests.time_passing import pass_time_to_expiry
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -178,6 +179,15 @@ def test_r5_a_replaced_plan_is_superseded_and_linked():
     assert reread(old).replaced_by_id == new.pk
 
 
+@pytest.mark.parametrize("end", ["conflicted", "rejected", "refused", "abandoned"])
+def test_r5_a_plan_that_ended_without_writing_is_linked_to_the_one_that_takes_its_place(end):
+    target = make_target()
+    made = make_agent(target)
+    old = make_plan(end, made=made, target=target)
+    new = receive(made.agent, feed_data(target.name, replaces=old.plan_id))
+    assert (reread(old).state, reread(old).replaced_by_id) == (end, new.pk)
+
+
 def test_w79_an_older_plan_that_arrives_late_is_recorded_and_at_once_superseded():
     target = make_target()
     made = make_agent(target)
@@ -251,3 +261,11 @@ def test_an_agent_has_at_most_200_pending_plans(monkeypatch):
     receive(made.agent, feed_data(target.name))
     with pytest.raises(TooMany):
         receive(made.agent, feed_data(target.name))
+
+
+def test_a_plan_whose_time_is_up_is_none_of_the_200_whether_or_not_a_sweep_has_come(monkeypatch, owner_connection):
+    monkeypatch.setattr("plans.intake.MAX_PENDING", 1)
+    target = make_target()
+    made = make_agent(target)
+    pass_time_to_expiry(owner_connection, receive(made.agent, feed_data(target.name)), 1)
+    assert receive(made.agent, feed_data(target.name)).state == "pending"

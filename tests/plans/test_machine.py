@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from django.test import override_settings
-from hypothesis import HealthCheck, note, settings
+from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -276,7 +276,7 @@ class Desk(RuleBasedStateMachine):
             self._has_another_expiry(one)
 
     @rule(
-        look_ups=st.sampled_from([None, problem(500)]),
+        look_ups=st.sampled_from([None, problem(500), problem(500)]),
         behaviour=BEHAVIOURS,
         die_at=st.sampled_from([None] * 4 + ["unknown-leased", "state-in-hand", "claim-on-disk", "answer-in-hand"]),
     )
@@ -288,6 +288,10 @@ class Desk(RuleBasedStateMachine):
         with self._target(behaviour), self._dying_at(die_at):
             find_out()
         self.stub._look_ups.clear()
+
+    @rule(behaviour=st.sampled_from(NO))
+    def find_out_and_hear_no(self, behaviour) -> None:
+        self.find_out(problem(500), behaviour, None)
 
     @rule(sweep=st.sampled_from([sweep_expiry, mark_overdue, confirm, sweep_abandonments]))
     def sweep(self, sweep) -> None:
@@ -514,5 +518,6 @@ def test_whatever_happens_in_whatever_order_the_promises_hold(desk):
         derandomize=not IS_NIGHTLY,
         suppress_health_check=list(HealthCheck),
         print_blob=True,
+        phases=[Phase.generate, *([Phase.shrink] if IS_NIGHTLY else [])],  # shrinking takes minutes
     )
     run_state_machine_as_test(desk, settings=how)

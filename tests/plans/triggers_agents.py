@@ -8,9 +8,9 @@ from plans.demo.models import Customer
 from plans.demo.operations import UpdateAddress
 from plans.errors import CannotPlan
 from plans.instants import format_instant_exact
-from plans.models import Plan
+from plans.models import Fence, ObservedWrite, Plan
 from tests.hosted_plans import plan_address
-from tests.makers import envelope, feed_data, make_agent, make_plan, number
+from tests.makers import MadeAgent, envelope, feed_data, make_agent, make_plan, number
 from tests.plans.demo.makers import make_customer
 from tests.plans.http import without
 from tests.plans.scenes import Scene, answered
@@ -457,6 +457,22 @@ def fence(at: Scene) -> None:
     body = at.stub.new_plan(actions=[{"op": "update", "target": at.record, "field": "owner", "from": 1, "to": 2}])
     make_plan("unknown", made=at.made, target=at.plan.target, person=at.person, plan=body)
     at.mark()
+
+
+def commit_beside(at: Scene, made: MadeAgent) -> None:
+    """Another plan on the same record was committed, and no sweep has come since. The plan's own write is applied."""
+    ObservedWrite.objects.update(is_applied=True)
+    if at.state in ("committing", "unknown"):  # its fence would keep the other one out
+        Fence.objects.filter(plan=at.plan).delete()
+    body = at.stub.new_plan(actions=[{"op": "update", "target": at.record, "field": "owner", "from": 1, "to": 2}])
+    make_plan("committed", made=made, target=at.plan.target, person=at.person, plan=body)
+    at.mark()
+
+
+@trigger("commit by id, after a commit by its agent on its targets, before the sweep", BY_ID, approvals=0, is_once=True)
+def _(at: Scene) -> str:
+    commit_beside(at, at.made)
+    return at.commit()
 
 
 @trigger("commit by id, another plan fences its targets", BY_ID, approvals=0, is_once=True)

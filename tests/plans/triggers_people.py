@@ -14,7 +14,7 @@ from reviewer import people
 from tests.makers import make_person, reread
 from tests.plans.scenes import ADMIN, Scene
 from tests.plans.triggers import trigger
-from tests.plans.triggers_agents import fence
+from tests.plans.triggers_agents import commit_beside, fence
 from tests.reviewer.pages import url_of
 
 # --- looking --------------------------------------------------------------------------------------------------------
@@ -134,6 +134,12 @@ def _(at: Scene) -> str:
 def _(at: Scene) -> str:
     if at.state not in ("committing", "unknown"):
         fence(at)
+    return at.approve()
+
+
+@trigger("approve, after a commit by its agent on its targets, before the sweep", "plan-approve", is_once=True)
+def _(at: Scene) -> str:
+    commit_beside(at, at.made)
     return at.approve()
 
 

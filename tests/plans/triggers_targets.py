@@ -4,10 +4,9 @@ import itertools
 
 from plans import tasks
 from plans.abandonment import forget_old
-from plans.models import Fence, ObservedWrite
-from tests.makers import make_plan
 from tests.plans.scenes import Scene
 from tests.plans.triggers import trigger
+from tests.plans.triggers_agents import commit_beside
 from tests.stub_behaviour import (
     Answer,
     Behaviour,
@@ -220,23 +219,13 @@ def _(at: Scene) -> None:
     is_once=True,
 )
 def _(at: Scene) -> None:
-    _commit_beside(at, at.made)
+    commit_beside(at, at.made)
+    tasks.sweep_abandonments()
 
 
 @trigger("sweep for writes, a commit by another agent on its targets", "task plans.sweep_abandonments", is_once=True)
 def _(at: Scene) -> None:
-    _commit_beside(at, at.another_agent())
-
-
-def _commit_beside(at: Scene, made) -> None:
-    """Another plan on the same record was committed; then the clock comes. The plan's own write is applied before."""
-    tasks.sweep_abandonments()
-    ObservedWrite.objects.update(is_applied=True)
-    if at.state in ("committing", "unknown"):  # its fence would keep the other one out
-        Fence.objects.filter(plan=at.plan).delete()
-    body = at.stub.new_plan(actions=[{"op": "update", "target": at.record, "field": "owner", "from": 1, "to": 2}])
-    make_plan("committed", made=made, target=at.plan.target, person=at.person, plan=body)
-    at.mark()
+    commit_beside(at, at.another_agent())
     tasks.sweep_abandonments()
 
 
