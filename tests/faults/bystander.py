@@ -9,7 +9,7 @@ from tests.faults.control import Strike
 from tests.faults.product import Product
 from tests.faults.world import CUSTOMERS, World
 
-IN_TIME = 5.0
+IN_TIME = 8.0
 """Seconds, on a machine with two busy cores."""
 
 EVERY = 0.5
@@ -54,6 +54,12 @@ class Bystander:
     def not_served(self, strikes: list[Strike]) -> list[Look]:
         """Looks without an answer that nothing excuses: the database was there, and so was a web server."""
         return [look for look in self.looks if not look.was_served and not _is_excused(look, strikes)]
+
+
+def near(look: Look, strikes: list[Strike]) -> str:
+    """What struck around a look, for who reads the verdict."""
+    found = [one for one in strikes if look.at - 15 <= one.until and one.at <= look.at + look.took]
+    return ", ".join(f"{one.kind} {look.at - one.at:.1f} s before" for one in found)
 
 
 def _is_excused(look: Look, strikes: list[Strike]) -> bool:

@@ -23,6 +23,9 @@ from tests.faults.world import SENTINEL
 DECIDED_BEFORE = 1.0
 """Seconds: the clock is read before the write, and a busy machine takes a moment between the two."""
 
+SKEWED_FOR = 60.0
+"""Seconds for which a web host's clock stays off at least: until this fault comes round again."""
+
 FAKETIME_SLEEPS = "OSError: [Errno 22]"
 """What `time.sleep` raises now and then under libfaketime; the server starts anew."""
 
@@ -81,6 +84,18 @@ class _Found:
     attempts: int
     applied: int = 0
     bad: set[str] = field(default_factory=set)
+
+
+def _has_struck(strike: Strike, one: _Found) -> bool:
+    said = list(one.trace.said) if one.trace else []
+    if strike.kind.startswith("clock"):  # only what the host with the wrong clock has answered
+        served = [answer.at - strike.at for answer in said if answer.web == 1 and answer.status]
+        return any(1 < late < SKEWED_FOR for late in served)
+    if any(answer.status == 0 and answer.sent_at <= strike.at <= answer.at for answer in said):
+        return True
+    if strike.plan_pk is not None:
+        return strike.plan_pk == one.plan.pk
+    return (one.ended is None or strike.at <= one.ended) and strike.until >= one.received
 
 
 class Judge:
@@ -228,16 +243,8 @@ class Judge:
     # --- in time ----------------------------------------------------------------------------------------------------
 
     def _struck(self, one: _Found) -> list[Strike]:
-        until = one.ended if one.ended is not None else float("inf")
-        cut = [said for said in list(one.trace.said) if said.status == 0] if one.trace else []
-        found = [
-            strike
-            for strike in self.strikes
-            if any(said.sent_at <= strike.at <= said.at for said in cut)
-            or (
-                strike.plan_pk == one.plan.pk if strike.plan_pk else strike.at <= until and strike.until >= one.received
-            )
-        ]
+        """The faults that struck while it lived: its own, those of all, and whatever broke one of its requests."""
+        found = [strike for strike in self.strikes if _has_struck(strike, one)]
         if one.trace is not None and one.trace.mode and one.attempts and not one.plan.is_hosted:
             found.append(Strike(f"target {one.trace.mode}", one.trace.asked_at, one.trace.asked_at, one.plan.pk))
         return found

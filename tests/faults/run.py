@@ -11,7 +11,7 @@ from django.db import connections
 
 from plans.models import Plan
 from tests.faults.breaker import Breaker
-from tests.faults.bystander import Bystander
+from tests.faults.bystander import Bystander, near
 from tests.faults.control import Control
 from tests.faults.judge import Judge, Verdict
 from tests.faults.product import Product
@@ -32,7 +32,7 @@ def run(product: Product, seed: str, options: argparse.Namespace) -> Verdict:
         _wait_served(port)
     workload = Workload(product, world, seed, threads=options.threads, only=options.kind)
     breaker = Breaker(product, control, seed, "" if options.only == "none" else options.only)
-    hand = threading.Thread(target=breaker.run, daemon=True)
+    hand = threading.Thread(target=breaker.run, args=(workload.wrong,), daemon=True)
     began = time.monotonic()
     bystander = Bystander(product, world)
     workload.start()
@@ -72,7 +72,8 @@ def _tell_of(product: Product, bystander: Bystander, control: Control, verdict: 
     )
     for look in [] if product.is_small else bystander.not_served(control.strikes):  # with one server it takes one fault
         verdict.failures.append(
-            f"nobody served a bystander at {look.at:.1f}, though the database and a server were there"
+            f"nobody served a bystander for {look.took:.1f} s, though the database and a server were there: "
+            + near(look, control.strikes)
         )
 
 
