@@ -57,6 +57,12 @@ class Connection:
             assert self._read(deadline), f"did not end within {seconds} s: {self.received!r}"
         return self.received
 
+    def forget(self) -> None:
+        """Takes what has come by now, also what nobody has read yet, and forgets it."""
+        while self._read(time.monotonic() + 0.001):
+            pass
+        self.received = b""
+
     def has_answered(self) -> bool:
         """Whether anything has come by now."""
         return self._read(time.monotonic() + 0.001) or bool(self.received)

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -75,7 +76,9 @@ class Counting:
 
 
 def run(coroutine: Any) -> Any:
-    return asyncio.run(asyncio.wait_for(coroutine, 30))
+    # In a thread of its own: this one may be a browser test's, which has a loop running for good.
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(asyncio.run, asyncio.wait_for(coroutine, 30)).result()
 
 
 async def ask(bridge: Bridge, client: Client, request: dict[str, Any] | None = None) -> Any:

@@ -197,8 +197,9 @@ def test_that_a_page_was_opened_is_no_news(site, made):
     browser = cookies_of(make_person("reviewer"))
     with listening(site, browser, plan) as page:
         page.read_until("event: plans\n")
+        page.read_until("event: plan:")
         time.sleep(2)
-        page.received = b""
+        page.forget()
         assert site.request("GET", url_of(plan), headers=browser).status == 200
         time.sleep(2)
         assert not page.has_answered()
