@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, Q
 from msgspec import UNSET, UnsetType
 
+from audit.canonical import RawJson
 from audit.kinds import Kind
 from audit.recording import Actor
 from plans import callbacks, clock, ending, policies, schema, strict_json, vault
@@ -421,6 +422,7 @@ def _create(
 
 
 def _received(plan: Plan) -> dict[str, Any]:
+    """What was planned, whole, so that the log alone can prove it; the token is in none of it."""
     return {
         "input_fingerprint": plan.input_fingerprint,
         "expires_at": format_instant_exact(plan.expires_at),
@@ -430,8 +432,8 @@ def _received(plan: Plan) -> dict[str, Any]:
         "replaces": plan.replaces,
         "approvals_required": plan.approvals_required,
         "policy_version": plan.policy.version,
-        "actions": len(msgspec.json.decode(plan.actions, type=list[msgspec.Raw])),
-        "action_targets": plan.action_targets,
+        "inputs": RawJson(plan.inputs),
+        "actions": RawJson(plan.actions),
     }
 
 

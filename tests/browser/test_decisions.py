@@ -269,7 +269,7 @@ def test_v103_the_back_button_shows_the_true_state_and_nothing_is_kept_in_the_br
     assert desk.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])") == "[{},{}]"
 
 
-def test_at_expiry_the_buttons_lock_and_the_page_says_so(desk, stub_target):
+def test_x34_at_expiry_the_buttons_lock_and_the_page_says_so(desk, stub_target):
     plan = plan_at(stub_target, lifetime=timedelta(seconds=4))
     desk.goto(url_of(plan))
     desk.wait_for_selector("#approve[aria-disabled='true']")
