@@ -4,11 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TESTS := $(VENV)/.installed-tests
+FOREIGN := $(VENV)/.foreign
 PYTEST := $(BIN)/python -m pytest
 # Tests that take seconds each: whole installations, browsers, waiting for clocks.
 QUICK := -m "not slow"
 
-.PHONY: setup run test check machine faults bench lint migrations lock chromium go clean
+.PHONY: setup tools run test check machine faults bench lint migrations lock chromium go clean
 
 setup: $(STAMP)
 
@@ -18,40 +20,55 @@ $(STAMP): requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
+# What tests and benchmarks need beside the desk itself, and what they try it against.
+tools: $(TESTS) $(FOREIGN)
+
+$(TESTS): tests/requirements.lock $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.lock
+	@touch $@
+
+$(FOREIGN): tests/foreign.lock $(STAMP)
+	@test -x $@/bin/python || $(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/foreign.lock
+	@touch $@
+
 run: setup
 	@exec $(BIN)/python manage.py up --demo
 
-test: setup chromium go migrations
+test: tools chromium go migrations
 	$(PYTEST) -n 2 --dist worksteal
 
-check: setup lint
+check: tools lint
 	$(PYTEST) -n 2 --dist worksteal $(QUICK)
 
 # Ten minutes of it; `make faults FAULTS="--seed 42"` lives a run again, see docs/faults.md.
-faults: setup
+faults: tools
 	$(BIN)/python -m tests.faults $(FAULTS)
 
 # Ratios against what could be reached, in one run of some five minutes; `make bench BENCH="feed approve"` for a part.
-bench: setup
+bench: tools
 	$(BIN)/python -m tests.benchmarks $(BENCH)
 
 # Anything in any order, for long: another machine at every run, which is shrunk where it breaks a promise.
-machine: setup
+machine: tools
 	MACHINE_EXAMPLES=400 MACHINE_STEPS=60 $(PYTEST) tests/plans/test_machine.py
 
-lint: setup
+lint: tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PYTHONPATH=. $(BIN)/lint-imports
 
-migrations: setup
+migrations: tools
 	@PLANDESK_OFFLINE=1 $(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
-# Writes requirements.lock anew, for every Python from 3.11 on; add `LOCK=--upgrade` for newer versions.
-lock: setup
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--all-extras --quiet $(LOCK) pyproject.toml -o requirements.lock
+# Writes the lock files anew, for every Python from 3.11 on; add `LOCK=--upgrade` for newer versions.
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet $(LOCK)
+
+lock: tools
+	$(COMPILE) --extra server pyproject.toml -o requirements.lock
+	$(COMPILE) --all-extras -c requirements.lock pyproject.toml -o tests/requirements.lock
+	$(COMPILE) tests/foreign.in -o tests/foreign.lock
 
 chromium:
 	@if [ ! -x /usr/bin/chromium ]; then \
