@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -45,6 +45,15 @@ def test_o89_a_task_that_raises_abandons_what_is_pending_and_raises(desk: Desk, 
     assert is_told(server, plan)
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts, also where whoever started the tests has it ignored, as shells do for jobs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_o89_ctrl_c_in_the_middle_of_a_wait_abandons_what_is_pending(desk: Desk, server: ScriptedDesk) -> None:
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -136,6 +145,7 @@ def test_an_end_that_fails_does_not_hide_why_the_task_was_left(desk: Desk, serve
         _ = 1 / 0
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_end_that_is_interrupted_is_told_by_the_next_run(server: ScriptedDesk, base_url: str, folder: Path) -> None:
     with make_desk(server, base_url, folder) as desk:
         interrupt = drop()
