@@ -90,7 +90,7 @@ def test_rejecting_needs_a_reason_and_keeps_what_was_typed(desk):
 
 
 def test_v98_a_double_click_and_a_click_on_reject_are_one_decision(desk, stub_target):
-    stub_target.script(Delay(0.6, Commit()))
+    stub_target.script(Delay(3, Commit()))  # long enough to look at the page, however loaded the machine
     plan = plan_at(stub_target)
     open_plan(desk, plan)
     desk.dblclick("#approve")
