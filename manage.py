@@ -9,7 +9,10 @@ OFFLINE = {"makemigrations", "check", "help", "--help", "-h", "version", "--vers
 
 
 def main() -> None:
-    from reviewer import installation
+    try:
+        from reviewer import installation
+    except ModuleNotFoundError as error:
+        sys.exit(f"{error.name} is not installed: run `make setup`, then .venv/bin/python manage.py.")
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "reviewer.settings")
     try:
@@ -24,11 +27,15 @@ def main() -> None:
             _allow_no_installation()
         from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line
+        from django.db import OperationalError
 
         try:
             execute_from_command_line(argv)
         except ImproperlyConfigured as error:
             sys.exit(str(error))
+        except OperationalError as error:
+            reason = str(error).partition("\n")[0]
+            sys.exit(f"The desk's database cannot be used; does `manage.py up` run? PostgreSQL said: {reason}")
     except installation.CannotStart as error:
         sys.exit(str(error))
 

@@ -157,7 +157,7 @@ class Installation:
     def complete(self, environ: MutableMapping[str, str]) -> None:
         """Adds to `environ` what it does not say itself: secrets, and addresses of the servers in this folder."""
         kept = self.read()
-        for name in ("SECRET_KEY", "SEAL_KEYS", "BASE_URL", "DEMO", "DEMO_BILLING_PORT", "AUDIT_ORIGIN"):
+        for name in ("SECRET_KEY", "SEAL_KEYS", "BASE_URL", "DEMO", "DEMO_BILLING_PORT", "AUDIT_ORIGIN", "HOSTED_APPS"):
             if name in kept:
                 environ.setdefault(name, kept[name])
         if self.signing_key.exists():
@@ -213,7 +213,10 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def complete_environment(environ: MutableMapping[str, str]) -> None:
-    """Settings call this first: what the environment leaves open comes from the data folder, if there is one."""
+    """Settings call this first: what the environment leaves open comes from the data folder, if there is one.
+
+    Raises `CannotStart` where a folder is named that holds no installation.
+    """
     if environ.get("PLANDESK_OFFLINE"):
         environ.setdefault("SECRET_KEY", "offline-" + "x" * 50)
         environ.setdefault("SEAL_KEYS", base64.b64encode(bytes(32)).decode())
@@ -221,6 +224,9 @@ def complete_environment(environ: MutableMapping[str, str]) -> None:
         environ.setdefault("DEMO", "1")
         return
     named = environ.get("PLANDESK_DATA")
-    if named is None and "DATABASE_URL" in environ:
+    if named is None and "DATABASE_URL" in environ and "SECRET_KEY" in environ:
         return
-    Installation(Path(named) if named else default_data()).complete(environ)
+    installation = Installation(Path(named) if named else default_data())
+    if named and "SECRET_KEY" not in environ and not installation.env_file.exists():
+        raise CannotStart(f"There is no installation in {named}; `manage.py up --data {named}` makes one.")
+    installation.complete(environ)

@@ -23,6 +23,10 @@ class LineFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         error = record.exc_info[1] if record.exc_info else None
+        if record.name == "celery.beat" and error is not None:
+            # Its message holds the whole stack, at every tick while the broker is away.
+            fields |= {"message": "A periodic task could not be sent", "said": spoken(error)}
+            error = None
         if error is not None:
             if record.name == "celery.app.trace" and isinstance(record.args, Mapping):
                 # Celery puts the whole of the error into its message.

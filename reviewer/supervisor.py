@@ -104,8 +104,11 @@ class Supervisor:
         self._lock = _take_lock(self.installation.data)
         end_leftovers(self.installation.data)
         _check_port(self.options.host, self.options.port)
+        if self.has_own_postgres and os.environ.get("DATABASE_OWNER_URL"):
+            raise CannotStart("DATABASE_OWNER_URL is set and DATABASE_URL is not: set both, or neither.")
         self.environ = self._environment()
         _check_settings(self.environ)
+        _check_hosted_apps(self.environ)
         if not self.has_own_postgres:
             check_database(self.environ)
         if not self.has_own_redis:
@@ -194,6 +197,8 @@ class Supervisor:
             host = f"[{host}]" if ":" in host else host
             environ["BASE_URL"] = f"http://{host}:{self.options.port}"
         self.installation.remember("BASE_URL", environ["BASE_URL"])
+        if "HOSTED_APPS" in environ:
+            self.installation.remember("HOSTED_APPS", environ["HOSTED_APPS"])
         environ["DEMO"] = "1" if self.options.demo else "0"
         self.installation.remember("DEMO", environ["DEMO"])
         if self.options.demo:
@@ -303,6 +308,17 @@ def _check_settings(environ: dict[str, str]) -> None:
         importlib.import_module("reviewer.settings")
     except ImproperlyConfigured as error:
         raise CannotStart(str(error)) from None
+
+
+def _check_hosted_apps(environ: dict[str, str]) -> None:
+    """Loads the apps that hosted operations come from once, in a process of its own: the reason is one sentence."""
+    if not environ.get("HOSTED_APPS"):
+        return
+    command = [sys.executable, "-c", "import django; django.setup()"]
+    done = subprocess.run(command, env=environ, cwd=PROJECT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise CannotStart(f"HOSTED_APPS: {environ['HOSTED_APPS']} cannot be loaded: {reason}")
 
 
 def _check_port(host: str, port: int) -> None:

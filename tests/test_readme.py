@@ -35,15 +35,6 @@ def test_the_signed_example_feeds_a_plan(site, tmp_path):
     assert Plan.objects.get().plan_id == answer["plan_id"]
 
 
-MODELS = """
-from django.db import models
-
-
-class Item(models.Model):
-    sku = models.CharField(max_length=32, unique=True)
-    on_hand = models.IntegerField()
-"""
-
 USE = """
 import django
 
@@ -69,9 +60,8 @@ def test_the_hosted_example_is_planned_approved_and_applied(database, owner_conn
     app = tmp_path / "stock"
     app.mkdir()
     (app / "__init__.py").touch()
-    (app / "models.py").write_text(MODELS)
-    (app / "operations.py").write_text(block("<!-- example: hosted.py -->", 0))
-    (app / "apps.py").write_text(block("<!-- example: hosted.py -->", 1))
+    for place, name in enumerate(("models.py", "operations.py", "apps.py")):
+        (app / name).write_text(block("<!-- example: hosted.py -->", place))
     (tmp_path / "use.py").write_text(USE)
     make_person("admin")
     make_person("reviewer")

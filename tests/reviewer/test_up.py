@@ -1,129 +1,24 @@
 """`manage.py up`: real processes over a data folder of their own."""
 
+import base64
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import urllib3
 
-from reviewer.bundled import tie_to_parent
 from reviewer.installation import PROJECT
 from tests.ground import free_port
+from tests.reviewer.ups import Up, clean_environ, refusal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-OURS = {"DATABASE_URL", "DATABASE_OWNER_URL", "REDIS_URL", "SECRET_KEY", "SEAL_KEYS", "BASE_URL", "STATIC_ROOT"}
-OURS |= {"STATIC_FROM_SOURCE", "PLANDESK_DATA", "PLANDESK_OFFLINE", "LOG_LEVEL", "CALLBACK_ALLOW_PRIVATE"}
-OURS |= {"AUDIT_ORIGIN", "AUDIT_SIGNING_KEY", "AUDIT_STATE_FILE"}
-
-
-def clean_environ(**more: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in OURS} | more
-
-
-class Up:
-    """One `up` under test."""
-
-    def __init__(self, data: Path, port: int, *arguments: str, **environ: str) -> None:
-        self.data, self.port = data, port
-        self.output = data.parent / "output"
-        with self.output.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "up", "--data", str(data), "--port", str(port), *arguments],
-                cwd=PROJECT,
-                env=clean_environ(**environ),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=tie_to_parent(signal.SIGKILL),
-            )
-
-    def cpu_seconds(self) -> float:
-        """What the start has cost so far: living processes, and those that have done their part (proc(5), stat)."""
-        ticks = 0
-        for pid in self.processes():
-            with contextlib.suppress(OSError):
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                ticks += sum(int(field) for field in fields[11 : 15 if pid == self.process.pid else 13])
-        return ticks / os.sysconf("SC_CLK_TCK")
-
-    def wait_until_served(self, seconds: float = 150) -> float:
-        """Seconds until the line with the URL was printed."""
-        began = time.monotonic()
-        while "Plandesk serves at" not in self.output.read_text():
-            assert self.process.poll() is None, self.output.read_text()
-            assert time.monotonic() - began < seconds, self.output.read_text()
-            time.sleep(0.05)
-        return time.monotonic() - began
-
-    def get(self, path: str) -> urllib3.BaseHTTPResponse:
-        return urllib3.request("GET", f"http://127.0.0.1:{self.port}{path}", redirect=False, retries=False, timeout=10)
-
-    def processes(self) -> dict[int, str]:
-        """Every living process that belongs to this data folder, by command line, directory or mark."""
-        found: dict[int, str] = {}
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                if entry.name.isdigit():
-                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    told = line + os.readlink(entry / "cwd") + (entry / "environ").read_bytes().decode(errors="replace")
-                    if str(self.data) in told and line:
-                        found[int(entry.name)] = line
-        return found
-
-    def stop(self) -> int:
-        self.process.terminate()
-        return self.process.wait(40)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="plandesk-up-"))
-    made.chmod(0o711)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
-
-
-@pytest.fixture
-def start_up(folder: Path) -> Iterator[Callable[..., Up]]:
-    started: list[Up] = []
-
-    def start(*arguments: str, **environ: str) -> Up:
-        started.append(Up(folder / "data", free_port(), *arguments, **environ))
-        return started[-1]
-
-    yield start
-    for up in started:
-        if up.process.poll() is None:
-            up.stop()
-
-
-def refusal(*arguments: str, **environ: str) -> str:
-    """What a start that must fail says: one sentence on standard error, no traceback, a code that is not zero."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", "up", *arguments],
-        cwd=PROJECT,
-        env=clean_environ(**environ),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert "Traceback" not in done.stdout + done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    return done.stderr.strip()
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
@@ -289,6 +184,27 @@ def test_the_log_is_signed_with_a_key_that_is_made_once_and_verifies(start_up):
     again = start_up()
     again.wait_until_served()
     assert key.read_text() == seed
+
+
+def test_a_start_without_a_sealing_key_that_rows_need_is_one_sentence_and_serves_nothing(start_up, folder):
+    up = start_up()
+    up.wait_until_served()
+    manage(up, "person", "create", "ada@example.com", "--role", "admin")
+    manage(up, "target", "create", "ledger", "--base-url", "http://127.0.0.1:9")
+    manage(up, "agent", "create", "bot", "--target", "ledger")
+    assert up.stop() == 0
+    [kept] = re.findall(r"(?m)^SEAL_KEYS=(.+)$", (up.data / "env").read_text())
+    other = base64.b64encode(bytes(range(32))).decode()
+    up.output.unlink()
+    wrong = start_up(SEAL_KEYS=other)
+    assert wrong.process.wait(60) != 0
+    said = wrong.output.read_text()
+    assert re.search(r"SEAL_KEYS lacks the key [0-9a-f]{16}, under which \d+ sealed values? (is|are)\.", said)
+    assert said.count("SEAL_KEYS") == 1 and "Plandesk serves at" not in said and "Traceback" not in said
+    assert kept not in said and other not in said
+    wait_for(lambda: not wrong.processes(), 20)
+    rotated = start_up(SEAL_KEYS=f"{other},{kept}")
+    rotated.wait_until_served()
 
 
 def test_a_second_up_on_the_folder_is_refused(start_up):

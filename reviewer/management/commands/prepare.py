@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from django.apps import apps
+from django.conf import settings
 from django.core import checks
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -16,10 +18,24 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Refuses, before anything serves, what a check of the database calls an error: a sealing key that is gone."""
+        self._check_hosted_apps()
         call_command("migrate", verbosity=0, skip_checks=True)
         self._check()
         if options["demo"]:
             call_command("demo_seed")
+
+    def _check_hosted_apps(self) -> None:
+        """A model of a hosted app without its migration has no table, which would look like an outage."""
+        for app in apps.get_app_configs():
+            if not {app.name, f"{type(app).__module__}.{type(app).__qualname__}"} & set(settings.HOSTED_APPS):
+                continue
+            try:
+                call_command("makemigrations", app.label, check_changes=True, dry_run=True, verbosity=0)
+            except SystemExit:
+                raise CommandError(
+                    f"HOSTED_APPS: the models of {app.name} are not all in its migrations; run "
+                    f"`manage.py makemigrations {app.label}` first."
+                ) from None
 
     def _check(self) -> None:
         found = checks.run_checks(tags=[checks.Tags.database, checks.Tags.security], databases=["default"])

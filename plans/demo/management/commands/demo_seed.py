@@ -137,7 +137,10 @@ def _with_agents(path: Path, credentials: Credentials) -> Credentials:
 
 def _told(document: dict[str, Any]) -> str:
     if not document["is_fresh"]:
-        return "The demonstration is set up already."
+        return (
+            "The demonstration is set up already. A forgotten password is replaced by "
+            "`manage.py person password mara@plandesk.example`."
+        )
     lines = ["Sign in as (passwords are shown this once):"]
     lines += [
         f"  {person['email']:<24} {person['role']:<9} {person['password'] or '(as before)'}"
