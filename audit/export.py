@@ -171,22 +171,23 @@ class Export:
         """The export's bytes, in pieces. It ends with a closing record, or was cut."""
         try:
             done = 0
-            yield from self._head()
-            for rows in self._lines():
+            yield self.head()
+            for rows in self.lines():
                 done += len(rows)
                 yield b"".join(rows)
                 progress(done, self.rows)
             if done != self.rows:
                 raise RuntimeError(f"{done} events were exported of {self.rows}: the log is damaged; verify it.")
-            yield self._foot()
+            yield write_closing(self.request.form, self.closing())
         finally:
             self.close()
 
-    def _head(self) -> Iterator[bytes]:
-        if self.request.form == "csv":
-            yield (",".join(CSV_COLUMNS) + "\r\n").encode()
+    def head(self) -> bytes:
+        """What stands before the first record."""
+        return (",".join(CSV_COLUMNS) + "\r\n").encode() if self.request.form == "csv" else b""
 
-    def _lines(self) -> Iterator[list[bytes]]:
+    def lines(self) -> Iterator[list[bytes]]:
+        """The records alone, chunk by chunk: an export that is made in several goes puts head and end around them."""
         match self.request.form:
             case "jsonl":
                 yield from self.copy(COPY_LINES, LINE)
@@ -196,16 +197,17 @@ class Export:
             case "ocsf":
                 yield from ([translate_line(row) for row in rows] for rows in self.copy(COPY_LINES, LINE))
 
-    def _foot(self) -> bytes:
-        closing = self.closing()
-        if self.request.form == "jsonl":
-            return json.dumps({"export": closing}, ensure_ascii=False).encode() + b"\n"
-        if self.request.form == "ocsf":
-            return translate_closing(closing)
-        text = io.StringIO()
-        members = {"kind": "export", "at": closing["signed_at"], "data": json.dumps(closing, ensure_ascii=False)}
-        csv.writer(text).writerow([members.get(name, "") for name in CSV_COLUMNS])
-        return text.getvalue().encode()
+
+def write_closing(form: Format, closing: dict[str, Any]) -> bytes:
+    """The closing record in that form: `closing` as Export.closing() gave it."""
+    if form == "jsonl":
+        return json.dumps({"export": closing}, ensure_ascii=False).encode() + b"\n"
+    if form == "ocsf":
+        return translate_closing(closing)
+    text = io.StringIO()
+    members = {"kind": "export", "at": closing["signed_at"], "data": json.dumps(closing, ensure_ascii=False)}
+    csv.writer(text).writerow([members.get(name, "") for name in CSV_COLUMNS])
+    return text.getvalue().encode()
 
 
 def begin_export(request: Request, *, actor: Actor, via: str, form: str | None = None) -> Export:

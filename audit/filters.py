@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from audit.canonical import format_at, parse_at
 from audit.kinds import Kind
+from audit.presets import PRESETS, narrow_kinds
 
 Order = Literal["desc", "asc"]
 
@@ -36,6 +37,7 @@ class Filters:
     from_at: datetime | None = None
     to_at: datetime | None = None
     words: tuple[str, ...] = ()
+    preset: str | None = None
 
     def as_data(self) -> dict[str, str | list[str]]:
         """The filters that are set, by their names in the API: what an audit.read tells."""
@@ -66,7 +68,7 @@ class Search:
 
 
 _NAMES: Final = ("agent", "target", "plan_id", "operation", "task_id", "actor")
-_KNOWN: Final = ("kind", *_NAMES, "from", "to", "q", "order", "cursor", "limit")
+_KNOWN: Final = ("kind", *_NAMES, "from", "to", "q", "preset", "order", "cursor", "limit")
 
 
 def parse_search(query: Iterable[tuple[str, list[str]]], *, is_form: bool = False) -> Search:
@@ -85,10 +87,11 @@ def parse_search(query: Iterable[tuple[str, list[str]]], *, is_form: bool = Fals
         if values:
             one[name] = values[0]
     filters = Filters(
-        kinds=_parse_kinds(given.get("kind", [])),
+        kinds=_narrow_kinds(_parse_kinds(given.get("kind", [])), one.get("preset")),
         from_at=_parse_time("from", one),
         to_at=_parse_time("to", one),
         words=_parse_words(one),
+        preset=one.get("preset"),
         **{name: _parse_name(name, one[name]) for name in _NAMES if name in one},
     )
     if filters.from_at is not None and filters.to_at is not None and filters.from_at >= filters.to_at:
@@ -104,6 +107,17 @@ def _parse_kinds(values: list[str]) -> tuple[Kind, ...]:
         except ValueError as error:
             raise FilterError(f"There is no kind of event {value[:64]!r}.") from error
     return tuple(sorted(kinds))
+
+
+def _narrow_kinds(kinds: tuple[Kind, ...], preset: str | None) -> tuple[Kind, ...]:
+    if preset is None:
+        return kinds
+    if preset not in PRESETS:
+        raise FilterError(f"There is no preset {preset[:64]!r}. There are: {', '.join(PRESETS)}.")
+    try:
+        return narrow_kinds(PRESETS[preset], kinds)
+    except ValueError as error:
+        raise FilterError(str(error)) from error
 
 
 def _parse_name(name: str, value: str) -> str:
@@ -172,6 +186,8 @@ def build_conditions(filters: Filters) -> tuple[list[str], list[Any]]:
     if filters.to_at is not None:
         conditions.append("e.at < %s")
         parameters.append(filters.to_at)
+    if filters.preset is not None and PRESETS[filters.preset].condition:
+        conditions.append(PRESETS[filters.preset].condition)
     return conditions, parameters
 
 

@@ -4,7 +4,7 @@ from psycopg.sql import SQL, Identifier
 
 _TABLES = (
     "audit_event, audit_payload, audit_pending, audit_counter, audit_sequence, audit_tile, audit_checkpoint,"
-    " audit_cosignature"
+    " audit_cosignature, audit_retention, audit_hold"
 )
 _FUNCTIONS = (
     "audit_record(text, text, text, text, text, text, text, text, integer, text, text, text)",
@@ -15,6 +15,7 @@ _FUNCTIONS = (
     "audit_advance(integer)",
     "audit_store_checkpoint(text, bigint, bytea, text)",
     "audit_store_cosignature(text, bigint, text, text)",
+    "audit_why_kept(audit_event)",
 )
 # A partition takes no rights of its own: its rows are reached through the log, where triggers and grants are one.
 _REVOKE_PARTITIONS = """

@@ -134,7 +134,7 @@ def find_events(search: Search, *, reader: str = "") -> Page:
     indexed yet: a search for rare ones in a long log ends in SearchTooLongError.
     """
     cursor = None if search.cursor is None else unseal(search.cursor, search, reader)
-    if not search.filters.words:
+    if not search.filters.words and search.filters.preset is None:
         return _find_page(search, cursor, reader)
     try:
         with transaction.atomic(), connection.cursor() as statement:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, Literal, LiteralString, NamedTuple
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
 
 from audit.canonical import Payload, PayloadError, RawJson, serialise_payload
 from audit.context import current_request_id
@@ -23,6 +23,7 @@ __all__ = [
     "RawJson",
     "Recorded",
     "record",
+    "record_as_owner",
     "record_capped",
 ]
 
@@ -119,6 +120,21 @@ def record(
     if recorded is None:
         raise RuntimeError("audit_record gave no answer.")
     return recorded
+
+
+def record_as_owner(kind: Kind, *, actor: Actor, data: Mapping[str, Payload]) -> Recorded:
+    """As record(), over the owner's connection and in its transaction: for what only the log's owner may change."""
+    owner = connections["owner"]
+    if not owner.in_atomic_block:
+        raise RuntimeError("An event is written in the transaction of the change it tells of; there is none.")
+    payload = serialise_payload(actor.name, data)
+    with owner.cursor() as cursor:
+        cursor.execute(
+            "SELECT event_id, recorded_at FROM audit_record(%s, %s, %s, %s)",
+            [kind.value, actor.type, _checked("actor's id", actor.id), payload],
+        )
+        event_id, at = cursor.fetchone()
+    return Recorded(str(event_id), at)
 
 
 def record_capped(

@@ -83,6 +83,8 @@ class _Scan:
                 self._check_event(index, rows.get(index), tile)
             progress(stop, self.size)
         self._check_upper_tiles()
+        if self.unread:
+            self._forgive_pending()
         for event_id, index in self.unread.items():
             self.report.break_at(index, "Its payload is gone, and no event tells of an erasure.", event_id)
 
@@ -117,6 +119,15 @@ class _Scan:
         with suppress(msgspec.DecodeError):
             for event_id in msgspec.json.decode(body, type=_ErasureBody).data.events:
                 self.unread.pop(event_id, None)
+
+    def _forgive_pending(self) -> None:
+        """An erasure of this moment: the event that tells of it has no place yet."""
+        for (body,) in self.ask(
+            "SELECT p.body FROM audit_pending n JOIN audit_event e ON e.at = n.at AND e.id = n.event_id"
+            " JOIN audit_payload p ON p.event_id = e.id WHERE e.kind = ANY(%s)",
+            [[Kind.AUDIT_ERASED.value, Kind.AUDIT_DISPOSED.value]],
+        ):
+            self._forgive(body)
 
     def _check_marks(self) -> None:
         for root, who in self.marks.pop(self.tree.size, ()):

@@ -143,7 +143,7 @@ def _reply(status: str, reply: Json) -> Reply:
     shapes = [content["schema"] for content in reply.get("content", {}).values()]
     text = format_html_join(mark_safe("<br>"), "{}", ((_prose(line),) for line in reply["description"].split("\n\n")))
     headers = tuple(name for name in reply.get("headers", {}) if name not in ("X-Request-Id", "Cache-Control"))
-    return Reply(status, text, _joined(_kind(shape) for shape in shapes), headers)
+    return Reply(status, text, _joined(dict.fromkeys(_kind(shape) for shape in shapes)), headers)
 
 
 def _shape(name: str, schema: Json) -> Shape:

@@ -29,9 +29,7 @@ def authenticate(request: HttpRequest) -> Agent:
         agent = Agent.objects.filter(api_key_hash=hash_api_key(api_key.strip()), disabled_at=None).first()
         if agent is not None:
             return agent
-    refusal = Unauthenticated("Send a valid API key as `Authorization: Bearer <api key>`.")
-    refusal.headers["WWW-Authenticate"] = "Bearer"
-    raise refusal
+    raise Unauthenticated("Send a valid API key as `Authorization: Bearer <api key>`.")
 
 
 def seal_secret(agent_name: str, purpose: str, secret: Secret) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 
 from django.conf import settings
 
-from plans.errors import TargetBusy
+from plans.errors import Sentence, TargetBusy
 
 PATIENCE: Final = timedelta(seconds=1)
 """How long a request waits for a place: a quick target frees one within that, and a burst is no reason to refuse."""
@@ -60,7 +60,9 @@ class Bulkhead:
 
 
 def _busy() -> TargetBusy:
-    return TargetBusy("Too many calls to this target are under way; it answers slowly.", retry_after_seconds=5)
+    return TargetBusy(
+        Sentence("Too many calls to this target are under way; it answers slowly."), retry_after_seconds=5
+    )
 
 
 class _Places:

@@ -14,7 +14,7 @@ def check_seal_keys(databases: Sequence[str] | None = None, **_: Any) -> list[Ch
         return []
     return [
         Error(
-            f"SEAL_KEYS lacks the key {name}, under which {count} values are sealed.",
+            f"SEAL_KEYS lacks the key {name}, under which {count} sealed {'value is' if count == 1 else 'values are'}.",
             hint="Put the key back behind the newest one, then run `manage.py reseal`.",
             id="plans.E001",
         )

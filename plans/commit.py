@@ -15,7 +15,7 @@ from audit.kinds import Kind
 from audit.recording import Actor
 from plans import callbacks, clock, ending, vault
 from plans.chronicle import SWEEP, target_actor, tell
-from plans.errors import CannotPlan, Fenced, Unavailable
+from plans.errors import CannotPlan, Fenced, Sentence, Unavailable
 from plans.faultpoints import reach
 from plans.locks import LockTimeout, lock_plan, still_limited
 from plans.models import Approval, Commit, Fence, Plan, Wish
@@ -129,10 +129,15 @@ def _fenced(agent_pk: int, target_pk: int, action_targets: Sequence[str], but: i
     own = held.plan.plan_id if held is not None and held.plan.agent_id == agent_pk else None
     touched = held.action_target if held is not None else action_targets[0]
     members = {"fenced_by": own} if own is not None else {}
-    return Fenced(f"Another plan that touches {touched} is being written, or its outcome is not known yet.", **members)
+    sentence = "Another plan that touches %(touched)s is being written, or its outcome is not known yet."
+    return Fenced(Sentence(sentence, touched=touched), **members)
 
 
 # --- hosted: one transaction ----------------------------------------------------------------------------------------
+
+
+class _OperationGone(LookupError):
+    """The desk runs without the app that the plan's operation came from."""
 
 
 def apply_hosted(plan: Plan, attempt: Commit) -> None:
@@ -154,14 +159,16 @@ def apply_hosted(plan: Plan, attempt: Commit) -> None:
         logger.error("hosted operation %s failed with %s", plan.operation, name)
         plan.refresh_from_db()
         attempt.refresh_from_db()
-        unsend(plan, attempt, f"The operation failed: {name}.", at=clock.now())
+        gone = isinstance(error, _OperationGone)
+        said = "The operation is not registered any more." if gone else f"The operation failed: {name}."
+        unsend(plan, attempt, said, at=clock.now())
 
 
 def _apply_hosted(plan: Plan, attempt: Commit) -> None:
     actor = target_actor(plan)
     operation = operations.get_operation(plan.operation)
     if operation is None:
-        raise LookupError("the operation is not registered any more")
+        raise _OperationGone
     inputs = msgspec.json.decode(plan.inputs, type=operation.Inputs)
     current = operation.read(inputs, lock=True)
     reach("inputs-locked", plan.pk)

@@ -9,7 +9,7 @@ from plans import clock, ending, strict_json, vault
 from plans.bulkhead import AT_ONCE, place_at
 from plans.chronicle import target_actor, tell
 from plans.commit import address, attempt_that_arrived, remote_target
-from plans.errors import Unavailable
+from plans.errors import Sentence, Unavailable
 from plans.faultpoints import reach
 from plans.instants import format_instant_exact, parse_instant
 from plans.locks import lock_plan
@@ -36,7 +36,8 @@ def confirm_plan(*, plan_pk: int) -> Plan:
     with place_at(plan.target_id, patience=AT_ONCE):
         reply = remote_target().state(address(plan), plan_id=plan.plan_id, token=vault.open_token(plan))
     if reply.state is None and not reply.is_missing:
-        raise Unavailable(f"The target did not say what it knows of this plan. {reply.detail}", retry_after_seconds=5)
+        sentence = "The target did not say what it knows of this plan. %(detail)s"
+        raise Unavailable(Sentence(sentence, detail=Sentence(reply.detail)), retry_after_seconds=5)
     reach("target-confirmed", plan_pk)
     return plan if _is_told_before(plan, reply) else _act_on(plan_pk, reply)
 

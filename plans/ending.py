@@ -77,11 +77,20 @@ def expire(plan: Plan, *, at: datetime, actor: Actor = SWEEP) -> None:
     abandon(plan, AbandonReason.EXPIRED, actor=actor, at=at)
 
 
-def reject(plan: Plan, *, reviewer: Any, actor: Actor, seen_digest: str, reason: str, at: datetime) -> None:
-    """A reviewer's no."""
+def reject(
+    plan: Plan,
+    *,
+    reviewer: Any,
+    actor: Actor,
+    seen_digest: str,
+    reason: str,
+    at: datetime,
+    data: Mapping[str, Any] | None = None,
+) -> None:
+    """A reviewer's no. `data` is told with it."""
     _close(plan, State.REJECTED, at)
     Rejection.objects.create(plan=plan, reviewer=reviewer, seen_digest=seen_digest, reason=reason, rejected_at=at)
-    tell(plan, Kind.PLAN_REJECTED, actor=actor, data={"reason": reason, "digest": seen_digest})
+    tell(plan, Kind.PLAN_REJECTED, actor=actor, data={"reason": reason, "digest": seen_digest, **(data or {})})
     callbacks.queue(plan, "plan.rejected", at=at)
 
 

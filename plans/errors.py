@@ -7,6 +7,22 @@ Next = Literal["replan", "wait", "poll", "retry_same_key", "read_plan", "fix_req
 PlanWrite = Literal["none", "done", "possible"]
 
 
+class Sentence(str):
+    """A sentence for people, in English, that knows its template and values: a page can say it in another language.
+
+    The templates are found by name for the files of translations (`manage.py makemessages`).
+    """
+
+    __slots__ = ("template", "values")
+    template: str
+    values: dict[str, Any]
+
+    def __new__(cls, template: str, **values: Any) -> "Sentence":
+        made = super().__new__(cls, template % values if values else template)
+        made.template, made.values = template, values
+        return made
+
+
 class Refused(Exception):
     """A request the desk did not carry out. One subclass per slug of the contract.
 
@@ -22,17 +38,30 @@ class Refused(Exception):
 
     def __init__(self, detail: str, **members: Any) -> None:
         super().__init__(detail)
-        self.detail = detail
+        self.sentence = detail  # what a page can say in another language
+        self.detail = str(detail)
         self.members: Mapping[str, Any] = members
         self.headers: dict[str, str] = {}
 
 
 class Unauthenticated(Refused):
     slug, status, title = "unauthenticated", 401, "Who is asking?"
+    next = "fix_request"
+
+    def __init__(self, detail: str, **members: Any) -> None:
+        super().__init__(detail, **members)
+        self.headers["WWW-Authenticate"] = 'Bearer realm="plandesk"'  # RFC 6750 asks for a parameter
 
 
 class BadSignature(Refused):
+    """A delivery that no live secret of the agent signed just now. Its challenge names how the feed is signed."""
+
     slug, status, title = "bad-signature", 401, "The signature does not fit"
+    next = "fix_request"
+
+    def __init__(self, detail: str, **members: Any) -> None:
+        super().__init__(detail, **members)
+        self.headers["WWW-Authenticate"] = 'Standard-Webhooks realm="plandesk"'
 
 
 class Forbidden(Refused):
@@ -47,6 +76,7 @@ class AgentPaused(Refused):
 
 class NotFound(Refused):
     slug, status, title = "not-found", 404, "There is nothing here"
+    next = "stop"
 
 
 class UnknownTarget(Refused):
@@ -61,6 +91,7 @@ class UnknownOperation(Refused):
 
 class MethodNotAllowed(Refused):
     slug, status, title = "method-not-allowed", 405, "This method is not allowed here"
+    next = "fix_request"
 
 
 class TooLarge(Refused):
@@ -74,7 +105,7 @@ class NotJson(Refused):
 
 
 class Malformed(Refused):
-    slug, status, title = "malformed", 400, "The body is not the JSON this door takes"
+    slug, status, title = "malformed", 400, "The request cannot be read"
     next = "fix_request"
 
 
@@ -140,7 +171,7 @@ class TooMany(Refused):
 
 
 class Unavailable(Refused):
-    """Nothing was sent and nothing written; the same request may be made again with the same key."""
+    """Nothing was sent and nothing written; the same request may be made again, a commit with the same key."""
 
     slug, status, title = "unavailable", 503, "Not now"
     next = "retry_same_key"

@@ -22,13 +22,12 @@ _TEXT: Final = (
 _ALWAYS: Final = ("X-Request-Id", "Cache-Control")
 _OF_REFUSAL: Final[dict[type[Refused], tuple[str, ...]]] = {
     errors.Unauthenticated: ("WWW-Authenticate",),
+    errors.BadSignature: ("WWW-Authenticate",),
     errors.MethodNotAllowed: ("Allow",),
     errors.TooMany: ("Retry-After",),
     errors.Unavailable: ("Retry-After",),
     errors.OutcomeUnknown: ("Location", "Retry-After"),
 }
-# The log answers these slugs too, with a `next` of its own.
-_SHARED: Final = frozenset({"malformed", "unauthenticated", "forbidden", "not-found", "method-not-allowed"})
 
 
 @functools.cache
@@ -89,33 +88,34 @@ def _path_parameters(door: Door) -> list[Json]:
 
 
 def _given(given: Given, method: str) -> Json:
-    return _response(given.when, given.media_type, [shape.__name__ for shape in given.shapes], given.headers, method)
+    media_types = (given.media_type, *given.or_media_types)
+    return _response(given.when, media_types, [shape.__name__ for shape in given.shapes], given.headers, method)
 
 
 def _refused(refusals: Sequence[type[Refused]], method: str) -> Json:
     lines = [f"`{one.slug}`: {_sentence(one)}" + (f" Next: `{one.next}`." if one.next else "") for one in refusals]
     names = [problem_name(one.slug) for one in refusals]
     headers = [header for one in refusals for header in _OF_REFUSAL.get(one, ())]
-    return _response("\n\n".join(lines), "application/problem+json", names, headers, method)
+    return _response("\n\n".join(lines), ("application/problem+json",), names, headers, method)
 
 
 def _sentence(refusal: type[Refused]) -> str:
     return refusal.title + ("" if refusal.title.endswith("?") else ".")
 
 
-def _response(text: str, media_type: str, names: Sequence[str], headers: Sequence[str], method: str) -> Json:
+def _response(text: str, media_types: Sequence[str], names: Sequence[str], headers: Sequence[str], method: str) -> Json:
     shape: Json = {"oneOf": [_ref(name) for name in names]} if len(names) > 1 else {}
     if len(names) == 1:
         shape = _ref(names[0])
-    elif media_type == "text/html":
-        shape = {"type": "string"}
+    elif not names:
+        shape = {"type": "object" if media_types[0] == "application/json" else "string"}
     response: Json = {
         "description": text,
-        "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in (*_ALWAYS, *headers)},
+        "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in dict.fromkeys((*_ALWAYS, *headers))},
     }
-    return (
-        response if method == "HEAD" else {**response, "content": {media_type: {"schema": shape or {"type": "object"}}}}
-    )
+    if method == "HEAD":
+        return response
+    return {**response, "content": {media_type: {"schema": shape} for media_type in media_types}}
 
 
 def _callback() -> Json:
@@ -185,7 +185,7 @@ def _problem(kind: type[Refused]) -> Json:
         **parts.OPTIONAL_MEMBERS.get(kind.slug, {}),
     }
     always = [*parts.PROBLEM["required"], *required]
-    if kind.next is not None and kind.slug not in _SHARED and kind is not errors.Unavailable:
+    if kind.next is not None:
         members["next"] = {"const": kind.next}
         always.append("next")
     if kind.plan_write is not None and kind is not errors.Unavailable:  # it may not know

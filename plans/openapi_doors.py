@@ -24,6 +24,7 @@ class Given:
     shapes: tuple[type[msgspec.Struct], ...] = ()
     headers: tuple[str, ...] = ()
     media_type: str = "application/json"
+    or_media_types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +323,11 @@ DOORS: Final[tuple[Door, ...]] = (
         text="`format` is jsonl, csv, ocsf or evidence; the filters are those of the list. Closed with the checkpoint.",
         asks="personToken",
         parameters=parts.EXPORT,
-        answers={200: Given("The export.", media_type="application/x-ndjson")},
+        answers={
+            200: Given(
+                "The export, in the form asked for.", (), (), "application/x-ndjson", ("text/csv", "application/zip")
+            )
+        },
         refusals=_AUDITOR,
     ),
     Door(

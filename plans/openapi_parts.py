@@ -6,7 +6,7 @@ import msgspec
 from django.conf import settings
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from audit import filters
+from audit import filters, presets
 from audit.kinds import Kind
 from plans import api, callbacks, identifiers, intake, schema, signatures, strict_json, waiting
 from plans.schema import Identifier, Instant
@@ -292,6 +292,7 @@ EVENTS: Final = (
     parameter("from", "query", "At or after this instant.", _instant),
     parameter("to", "query", "Before this instant.", _instant),
     parameter("q", "query", f"Words, at most {filters.MAX_WORDS}, that all stand somewhere in the event.", _filter),
+    parameter("preset", "query", "Only the answers to this question.", {"enum": [*presets.PRESETS]}),
     parameter(
         "order", "query", "Newest first, or `asc` for reading on where the last reading ended.",
         {"enum": ["desc", "asc"], "default": "desc"},
@@ -306,9 +307,13 @@ EVENTS: Final = (
 EXPORT: Final = (
     parameter(
         "format", "query", "The form of the export.",
-        {"enum": ["jsonl", "csv", "ocsf", "evidence"]},
+        {"enum": ["jsonl", "csv", "ocsf", "evidence"]}, is_required=True,
     ),
-    *(each for each in EVENTS if each["name"] not in ("cursor", "limit")),
+    parameter(
+        "from_index", "query", "The place in the log from which on to export.",
+        {"type": "integer", "minimum": 0, "maximum": 10**15 - 1, "default": 0},
+    ),
+    *(each for each in EVENTS if each["name"] not in ("order", "cursor", "limit")),
 )  # fmt: skip
 
 HEADERS: Final[dict[str, Json]] = {

@@ -16,6 +16,9 @@ MAX_ANSWER: Final = 1024 * 1024
 CONNECT_TIMEOUT: Final = timedelta(seconds=10)
 USER_AGENT: Final = "Plandesk/1"
 
+_CARRIERS: Final = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
+"""What holds an IPv4 address in its last four bytes: NAT64's prefix (RFC 6052), and the form it had before."""
+
 MayConnect = Callable[[str], bool]
 """Whether an address, as resolved, may be connected to."""
 
@@ -74,16 +77,36 @@ def exchange(
 
 
 def is_public(address: str) -> bool:
-    """True for an address that anybody on the internet may be at: not private, loopback, link-local or reserved."""
+    """True for an address that anybody on the internet may be at: not private, loopback, link-local or reserved.
+
+    An IPv4 address that is carried in an IPv6 one (mapped, 6to4, Teredo, RFC 6052) counts as what it is.
+    """
     try:
         parsed = ipaddress.ip_address(address.split("%", maxsplit=1)[0])
     except ValueError:
         return False
     if isinstance(parsed, ipaddress.IPv6Address):
         inner = parsed.ipv4_mapped or parsed.sixtofour or (parsed.teredo[1] if parsed.teredo else None)
+        if any(parsed in network for network in _CARRIERS):
+            inner = ipaddress.IPv4Address(parsed.packed[-4:])
+        if parsed.is_site_local or (parsed.is_reserved and inner is None):
+            return False
         if inner is not None:
             return inner.is_global and not inner.is_multicast
     return parsed.is_global and not parsed.is_multicast
+
+
+def is_private_by_name(host: str) -> bool:
+    """True where the host's spelling alone says that it is not on the internet: localhost, or an address that is not
+    public, in any of the forms that resolvers take (`127.1`, `2130706433`, `0x7f000001`). Asks no name server."""
+    name = host.rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (socket.gaierror, UnicodeError):
+        return False
+    return not all(is_public(str(address[0])) for *_, address in found)
 
 
 def _connect(

@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from plans.errors import Sentence
 from plans.states import State
 
 MAX_APPROVALS: Final = 10
@@ -46,7 +47,7 @@ class Guard:
 def is_reviewer(person: Person) -> Verdict:
     """A reviewer whose access has not ended. Auditors and admins read."""
     if not person.is_active or not person.is_reviewer:
-        return Verdict(False, "not-a-reviewer", "You are not a reviewer, so someone else has to decide.")
+        return Verdict(False, "not-a-reviewer", Sentence("You are not a reviewer, so someone else has to decide."))
     return Verdict(True)
 
 
@@ -55,7 +56,9 @@ def may_decide(person: Person, *, owner_id: Any) -> Verdict:
     if not (verdict := is_reviewer(person)).is_allowed:
         return verdict
     if person.pk == owner_id:
-        return Verdict(False, "own-agent", "This plan is by an agent of yours, so someone else has to decide.")
+        return Verdict(
+            False, "own-agent", Sentence("This plan is by an agent of yours, so someone else has to decide.")
+        )
     return Verdict(True)
 
 
@@ -86,10 +89,16 @@ def _guard(number: int, op: str, action: Mapping[str, msgspec.Raw]) -> Guard:
         if bytes(value).lstrip()[:1] == b"{":
             for name, member in msgspec.json.decode(value, type=dict[str, msgspec.Raw]).items():
                 if (fact := _plain(member)) is not None:
-                    return Guard(f"Type the {name} of change {number}", "", fact, number)
+                    return Guard(
+                        Sentence("Type the %(name)s of change %(number)d", name=name, number=number), "", fact, number
+                    )
         elif (fact := _plain(value)) is not None:
-            return Guard(f"Type the new {field or 'value'} of change {number}", "", fact, number)
-    return Guard(f"Type the name of the record in change {number}", "", target, number)
+            what = field or Sentence("value")
+            return Guard(
+                Sentence("Type the new %(what)s of change %(number)d", what=what, number=number), "", fact, number
+            )
+    label = Sentence("Type the name of the record in change %(number)d", number=number)
+    return Guard(label, "", target, number)
 
 
 def _plain(value: msgspec.Raw) -> str | None:

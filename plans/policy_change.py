@@ -11,6 +11,7 @@ from audit.kinds import Kind
 from audit.recording import Actor, record
 from plans import clock, ending, policies
 from plans.chronicle import tell
+from plans.errors import Sentence
 from plans.locks import LockTimeout, lock_plan
 from plans.models import Approval, Plan, Policy, Target
 from plans.states import State
@@ -47,9 +48,9 @@ def change_policy(
     """
     target = Target.objects.select_for_update(no_key=True).filter(name=target_name).first()
     if target is None:
-        raise PolicyError(f"There is no target {target_name!r}.")
+        raise PolicyError(Sentence("There is no target %(target_name)r.", target_name=target_name))
     if approvals is None and not target.is_hosted:
-        raise PolicyError("A remote target's policy says itself how many people approve.")
+        raise PolicyError(Sentence("A remote target's policy says itself how many people approve."))
     return next_version(
         target, by=by, approvals=approvals, is_guarded=is_guarded, refuses_unconfirmed=refuses_unconfirmed
     )
@@ -59,7 +60,9 @@ def next_version(target: Target, *, by: Actor, **wanted: Any) -> Policy:
     """The newest policy with `wanted` changed, as a new version with its event. The caller has locked the target."""
     approvals = wanted.get("approvals")
     if approvals is not None and not 0 <= approvals <= policies.MAX_APPROVALS:
-        raise PolicyError(f"Approvals are a number from 0 to {policies.MAX_APPROVALS}.")
+        raise PolicyError(
+            Sentence("Approvals are a number from 0 to %(max_approvals)s.", max_approvals=policies.MAX_APPROVALS)
+        )
     before = newest_policy(target)
     now = {name: getattr(before, name) for name in ("approvals", "is_guarded", "refuses_unconfirmed")}
     changed = {name: {"from": now[name], "to": value} for name, value in wanted.items() if now[name] != value}

@@ -1,7 +1,7 @@
 """The read side for people: the inbox, one plan with all that is known of it, and every plan there ever was."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -51,19 +51,27 @@ _COLUMNS = """q.id, q.plan_id, q.agent_id, q.target_id, q.operation, q.state, q.
     q.state_changed_at, q.unknown_since, q.claimed_at,
     q.approvals_required, q.mark_count, q.actions, q.action_targets"""
 
-_PENDING = f"""
+
+def _pending(where: str) -> str:
+    return f"""
 WITH page AS (
     SELECT {_COLUMNS} FROM plans_plan q
-    WHERE q.state = 'pending' AND q.approvals_required > 0 AND (q.expires_at, q.id) > (%(at)s, %(pk)s)
+    WHERE q.state = 'pending' AND q.approvals_required > 0 AND (q.expires_at, q.id) > (%(at)s, %(pk)s) AND {where}
     ORDER BY q.expires_at, q.id LIMIT %(limit)s
 ) {_ROW} ORDER BY p.expires_at, p.id"""  # noqa: S608 (constants of this file)
 
-_UNKNOWN = f"""
+
+def _unknown(where: str) -> str:
+    return f"""
 WITH page AS (
     SELECT {_COLUMNS} FROM plans_plan q
-    WHERE q.state = 'unknown' OR (q.state = 'committing' AND q.claimed_at < clock_timestamp() - %(overdue)s)
+    WHERE (q.state = 'unknown' OR (q.state = 'committing' AND q.claimed_at < clock_timestamp() - %(overdue)s))
+      AND {where}
     ORDER BY coalesce(q.unknown_since, q.claimed_at), q.id LIMIT %(limit)s
-) {_ROW} ORDER BY coalesce(p.unknown_since, p.claimed_at), p.id"""  # noqa: S608
+) {_ROW} ORDER BY coalesce(p.unknown_since, p.claimed_at), p.id"""  # noqa: S608 (constants of this file)
+
+
+_PENDING = _pending("true")
 
 _CONTRADICTED = f"""
 WITH page AS (
@@ -143,19 +151,23 @@ def get_now_and_newest() -> tuple[datetime, int]:
     return now, newest
 
 
-def find_inbox(person: Any, *, after: tuple[datetime, int] | None = None, limit: int = PAGE) -> Inbox:
+def find_inbox(
+    person: Any, *, after: tuple[datetime, int] | None = None, limit: int = PAGE, only: "HistoryFilters | None" = None
+) -> Inbox:
     """Unknown and contradicted plans, then the plans that wait, soonest to expire first. Expired ones are left out.
 
-    `after` continues a page; only the first page holds what is not pending. Reads nothing but the rows it shows.
+    `after` continues a page; only the first page holds what is not pending. `only` narrows what waits and what is
+    unknown; what was contradicted is always there. Reads nothing but the rows it shows.
     """
     now, newest = get_now_and_newest()
     at, pk = after or (now, 0)
-    rows = _rows(_PENDING, person, at=max(at, now), pk=pk, limit=limit + 1)
+    where, values = only.conditions() if only else ("true", {})
+    rows = _rows(_pending(where), person, at=max(at, now), pk=pk, limit=limit + 1, **values)
     more = len(rows) > limit
     rows = rows[:limit]
     return Inbox(
         now=now,
-        unknown=find_unknown(person) if after is None else [],
+        unknown=find_unknown(person, only=only) if after is None else [],
         contradicted=_rows(_CONTRADICTED, person, limit=PAGE) if after is None else [],
         pending=rows,
         next_key=(rows[-1].expires_at, rows[-1].pk) if more else None,
@@ -163,9 +175,10 @@ def find_inbox(person: Any, *, after: tuple[datetime, int] | None = None, limit:
     )
 
 
-def find_unknown(person: Any, *, limit: int = PAGE) -> list[PlanRow]:
+def find_unknown(person: Any, *, limit: int = PAGE, only: "HistoryFilters | None" = None) -> list[PlanRow]:
     """Plans that may have been written and gave no trustworthy answer, the longest unknown first."""
-    return _rows(_UNKNOWN, person, overdue=OVERDUE_AFTER, limit=limit)
+    where, values = only.conditions() if only else ("true", {})
+    return _rows(_unknown(where), person, overdue=OVERDUE_AFTER, limit=limit, **values)
 
 
 _TO_DECIDE = """
@@ -192,6 +205,24 @@ def count_waiting(person: Any, *, since: int = 0) -> Counts:
         )
         to_decide, unknown = cursor.fetchone()
     return Counts(to_decide if person.is_reviewer else 0, unknown)
+
+
+UNASKED_LOOKED_AT: Final = 2_000
+"""So many of the newest plans are looked at, at most, to say how many were written without asking anybody."""
+
+
+def count_unasked(now: datetime, *, within: timedelta = timedelta(hours=24)) -> int:
+    """How many of the newest plans were written within this time although nobody had to approve them."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT count(*) FROM (
+                SELECT state, approvals_required FROM plans_plan WHERE received_at > %s
+                ORDER BY received_at DESC, id DESC LIMIT %s
+            ) n WHERE n.state = 'committed' AND n.approvals_required = 0""",
+            [now - within, UNASKED_LOOKED_AT],
+        )
+        (count,) = cursor.fetchone()
+    return int(count)
 
 
 def find_next_waiting(person: Any, *, but: int, now: datetime) -> tuple[str, str, str] | None:
@@ -293,7 +324,12 @@ def _replaced(plan: Plan) -> Plan | None:
         named = earlier.filter(agent_id=plan.agent_id, target_id=plan.target_id, plan_id=plan.replaces).first()
         if named is not None:
             return named
-    return earlier.filter(replaced_by_id=plan.pk).first()
+    # All of the few there are: a LIMIT could make the planner walk every plan by receipt to find that there is none.
+    return next(iter(earlier.filter(replaced_by_id=plan.pk)), None)
+
+
+MOST_RIVALS: Final = 10
+"""Rivals that a page shows; with so many, there may be more."""
 
 
 def _rivals(plan: Plan) -> list[Plan]:
@@ -301,10 +337,10 @@ def _rivals(plan: Plan) -> list[Plan]:
     return list(
         Plan.objects.pending()
         .select_related("agent", "target")
-        .only("plan_id", "operation", "agent__name", "target__name", "expires_at")
+        .only("plan_id", "operation", "agent__name", "target__name", "expires_at", "actions", "planned_state")
         .filter(target_id=plan.target_id, action_targets__overlap=plan.action_targets)
         .exclude(pk=plan.pk)
-        .order_by("expires_at", "id")[:10]
+        .order_by("expires_at", "id")[:MOST_RIVALS]
     )
 
 
@@ -319,7 +355,7 @@ def _count_eligible(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HistoryFilters:
-    """What to list; an empty text asks for everything. `text` is a plan id, an intent, a task or a record's name."""
+    """What to list; what is empty asks for everything. `text` is a plan id, an intent, a task or a record's name."""
 
     state: str = ""
     reason: str = ""
@@ -327,8 +363,11 @@ class HistoryFilters:
     target: str = ""
     operation: str = ""
     text: str = ""
+    since: datetime | None = None  # received at or after
+    until: datetime | None = None  # received before
+    decided_by: int | None = None  # the key of somebody who approved or rejected
 
-    def conditions(self) -> tuple[str, dict[str, str]]:
+    def conditions(self) -> tuple[str, dict[str, Any]]:
         """SQL over `q`, and its parameters."""
         parts = ["q.agent_id = (SELECT id FROM plans_agent WHERE name = %(agent)s)"] if self.agent else []
         if self.target:
@@ -345,7 +384,16 @@ class HistoryFilters:
                 "(q.plan_id = %(text)s OR q.intent = %(text)s OR q.action_targets @> ARRAY[%(text)s]::text[]"
                 " OR q.task_id = ANY (ARRAY(SELECT id FROM plans_task WHERE task_id = %(text)s)))"
             )
-        values = {name: getattr(self, name) for name in ("agent", "target", "operation", "state", "reason", "text")}
+        if self.since is not None:
+            parts.append("q.received_at >= %(since)s")
+        if self.until is not None:
+            parts.append("q.received_at < %(until)s")
+        if self.decided_by is not None:
+            parts.append(
+                "q.id IN (SELECT plan_id FROM plans_approval WHERE reviewer_id = %(decided_by)s"
+                " UNION ALL SELECT plan_id FROM plans_rejection WHERE reviewer_id = %(decided_by)s)"
+            )
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return " AND ".join(["true", *parts]), values
 
 
@@ -366,7 +414,7 @@ def find_history(
     where, values = filters.conditions()
     if before is not None:
         where += " AND (q.received_at, q.id) < (%(at)s, %(pk)s)"
-        values |= {"at": before[0], "pk": before[1]}  # type: ignore[dict-item]
+        values |= {"at": before[0], "pk": before[1]}
     statement = f"""
         WITH page AS (
             SELECT {_COLUMNS} FROM plans_plan q WHERE {where}
@@ -378,9 +426,7 @@ def find_history(
     return History(now, rows, (rows[-1].received_at, rows[-1].pk) if more else None)
 
 
-def find_states(pks: Sequence[int]) -> list[PlanRow]:
-    """The rows of a list as they stand now, to tell those that are no longer as they were shown."""
+def find_states(person: Any, pks: Sequence[int]) -> list[PlanRow]:
+    """The rows of a list as they stand now for this person, to tell those that are no longer as they were shown."""
     statement = f"WITH page AS (SELECT {_COLUMNS} FROM plans_plan q WHERE q.id = ANY(%(pks)s)) {_ROW}"  # noqa: S608
-    with connection.cursor() as cursor:
-        cursor.execute(statement, {"person": 0, "pks": list(pks)})
-        return [PlanRow(*row) for row in cursor.fetchall()]
+    return _rows(statement, person, pks=list(pks))

@@ -11,7 +11,7 @@ from plans import clock, vault
 from plans.bulkhead import AT_ONCE, place_at
 from plans.commit import address, remote_target
 from plans.confirm import difference_of
-from plans.errors import TargetBusy
+from plans.errors import Sentence, TargetBusy
 from plans.models import Plan
 from plans.states import State
 from plans.targets import operations
@@ -47,7 +47,7 @@ def _recheck_hosted(plan: Plan) -> Recheck:
     operation = operations.get_operation(plan.operation)
     at = clock.now()
     if operation is None:
-        return Recheck(at, False, (), 0, "The operation is not registered any more.")
+        return Recheck(at, False, (), 0, Sentence("The operation is not registered any more."))
     planned: dict[str, Any] = msgspec.json.decode(plan.planned_state or "{}")
     current = operation.read(msgspec.json.decode(plan.inputs, type=operation.Inputs), lock=False)
     moved = _moved(operations.changed_fields(planned, current))
@@ -67,13 +67,23 @@ def _recheck_remote(plan: Plan) -> Recheck:
         with place_at(plan.target_id, patience=AT_ONCE):
             reply = remote_target().state(address(plan), plan_id=plan.plan_id, token=vault.open_token(plan))
     except TargetBusy as error:
-        return Recheck(clock.now(), False, (), 0, f"The target was not asked. {error.detail}")
+        return Recheck(
+            clock.now(), False, (), 0, Sentence("The target was not asked. %(detail)s", detail=error.sentence)
+        )
     at = clock.now()
     if reply.state is None:
-        why = "The target does not know this plan." if reply.is_missing else f"The target was asked. {reply.detail}"
+        asked = Sentence("The target was asked. %(detail)s", detail=Sentence(reply.detail))
+        why = Sentence("The target does not know this plan.") if reply.is_missing else asked
         return Recheck(at, False, (), 0, why)
     if reply.state != State.PENDING.value:
-        return Recheck(at, True, reply.changes, 0, f"The target says that this plan is {reply.state}.")
+        return Recheck(
+            at,
+            True,
+            reply.changes,
+            0,
+            Sentence("The target says that this plan is %(state)s.", state=Sentence(reply.state)),
+        )
     difference = difference_of(plan, reply)
-    sentence = "" if difference is None else f"The agent told otherwise than the target: {difference}."
+    otherwise = Sentence("The agent told otherwise than the target: %(difference)s.", difference=difference)
+    sentence = "" if difference is None else otherwise
     return Recheck(at, True, reply.changes, 0, sentence)

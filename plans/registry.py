@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
 from audit.kinds import Kind
 from audit.recording import Actor, record
 from plans import auth, clock, ending, vault
+from plans.errors import Sentence
 from plans.identifiers import is_identifier
 from plans.locks import lock_agent, lock_plan
 from plans.models import Agent, AgentSecret, Plan, Policy, Target, TargetAddress
+from plans.outgoing import is_private_by_name
 from plans.policies import MAX_APPROVALS
 from plans.policy_change import next_version
 from plans.signatures import Secret, make_secret
@@ -49,12 +52,12 @@ def create_agent(
     """A new agent with its key and secrets. Without owner, the first admin owns it. Raises `RegistryError`."""
     _check_name(name)
     if Agent.objects.filter(name=name).exists():
-        raise RegistryError(f"There is already an agent {name}.")
+        raise RegistryError(Sentence("There is already an agent %(name)s.", name=name))
     owner = owner or get_user_model().objects.filter(is_admin=True, is_active=True).order_by("pk").first()
     if owner is None:
-        raise RegistryError("An agent needs an owner, and there is no admin yet: create one first.")
+        raise RegistryError(Sentence("An agent needs an owner, and there is no admin yet: create one first."))
     if callback_url:
-        check_url(callback_url, what="callback URL")
+        check_callback_url(callback_url)
     found = [_target(target) for target in targets]
     api_key, webhook, callback = auth.make_api_key(), make_secret(), make_secret()
     at = clock.now()
@@ -115,6 +118,45 @@ def disable_agent(*, name: str, by: Actor = COMMAND_LINE) -> list[Plan]:
     return _withdraw(list(Plan.objects.of_agent(agent).pending().order_by("pk").values_list("pk", flat=True)), by)
 
 
+@transaction.atomic(durable=True)
+def set_agent(
+    *,
+    name: str,
+    owner: Any = None,
+    targets: Sequence[str] | None = None,
+    callback_url: str | None = None,
+    by: Actor = COMMAND_LINE,
+) -> Agent:
+    """Change an agent's owner, where it may plan, or where it is told; None leaves a thing as it is.
+
+    Its waiting plans stay, at targets that it loses too: a person decides them. A change that changes nothing leaves no
+    event. Locks the agent. Raises `RegistryError`, also for one that is disabled.
+    """
+    agent = lock_agent(_agent(name).pk)
+    if agent.disabled_at is not None:
+        raise RegistryError(Sentence("The agent %(name)s is disabled for good.", name=name))
+    told: dict[str, Any] = {}
+    if owner is not None and owner.pk != agent.owner_id:
+        told["owner"] = {"from": str(agent.owner_id), "to": str(owner.pk)}
+        agent.owner = owner
+    if callback_url is not None and callback_url != agent.callback_url:
+        if callback_url:
+            check_callback_url(callback_url)
+        told["callback_url"] = {"from": agent.callback_url, "to": callback_url}
+        agent.callback_url = callback_url
+    if told:
+        agent.save(update_fields=["owner", "callback_url"])
+    if targets is not None:
+        before = sorted(agent.targets.values_list("name", flat=True))
+        if before != sorted(set(targets)):
+            # One that was disabled meanwhile may stay, and may not come anew.
+            agent.targets.set([_target(target, must_live=target not in before) for target in sorted(set(targets))])
+            told["targets"] = {"from": before, "to": sorted(set(targets))}
+    if told:
+        _tell_agent(agent, by, {"change": "set", **told})
+    return agent
+
+
 def _keep_secret(agent: Agent, purpose: str, secret: Secret) -> None:
     sealed = auth.seal_secret(agent.name, purpose, secret)
     AgentSecret.objects.create(agent=agent, purpose=purpose, sealed=sealed, created_at=clock.now())
@@ -123,7 +165,7 @@ def _keep_secret(agent: Agent, purpose: str, secret: Secret) -> None:
 def _agent(name: str) -> Agent:
     agent = Agent.objects.filter(name=name).first()
     if agent is None:
-        raise RegistryError(f"There is no agent {name!r}.")
+        raise RegistryError(Sentence("There is no agent %(name)r.", name=name))
     return agent
 
 
@@ -149,8 +191,8 @@ def create_target(
     """Register a remote target with its first policy. Raises `RegistryError`."""
     _check_name(name)
     if Target.objects.filter(name=name).exists():
-        raise RegistryError(f"There is already a target {name}.")
-    check_url(base_url, what="base URL")
+        raise RegistryError(Sentence("There is already a target %(name)s.", name=name))
+    check_url(base_url, what=Sentence("base URL"))
     _check_operations(operations)
     _check_approvals(approvals)
     at = clock.now()
@@ -186,7 +228,8 @@ def set_target(
     status_path: str | None = None,
     by: Actor = COMMAND_LINE,
 ) -> Target:
-    """Change a target. A new address withdraws its pending plans, which commit where they were received or not at all;
+    """Change a target; an empty `bearer` takes its credentials away. A new address withdraws its pending plans, which
+    commit where they were received or not at all;
     a new number of approvals is a new version of its policy, for plans received from then on."""
     target = Target.objects.select_for_update(no_key=True).get(pk=_target(name, must_live=False).pk)
     told: dict[str, Any] = {"change": "set"}
@@ -219,9 +262,9 @@ def _set_address(
     """Change where a target is, or what it is spoken to with. True where it moved: then the old address stays on
     record for the plans that were received under it, with the credentials it had."""
     if target.is_hosted:
-        raise RegistryError("A hosted target has no address.")
+        raise RegistryError(Sentence("A hosted target has no address."))
     if base_url is not None:
-        check_url(base_url, what="base URL")
+        check_url(base_url, what=Sentence("base URL"))
     now = present_address(target)
     before = (now.base_url, now.commit_path, now.status_path)
     after = (
@@ -229,8 +272,12 @@ def _set_address(
         _checked_path(commit_path or now.commit_path),
         _checked_path(status_path or now.status_path),
     )
-    sealed = _sealed_bearer(target.name, bearer) if bearer else now.credentials_sealed
-    told["has_new_authentication"] = bearer is not None
+    sealed = now.credentials_sealed
+    if bearer is not None:
+        sealed = _sealed_bearer(target.name, bearer) if bearer else None
+    told["has_new_authentication"] = bool(bearer)
+    if bearer == "" and now.credentials_sealed is not None:
+        told["authentication"] = "removed"
     if before == after:
         TargetAddress.objects.filter(pk=now.pk).update(credentials_sealed=sealed)
         return False
@@ -277,7 +324,9 @@ def _ensure_hosted(by: Actor) -> list[Target]:
         at = clock.now()
         target, is_new = Target.objects.get_or_create(name=name, defaults={"kind": Target.HOSTED, "created_at": at})
         if not target.is_hosted:
-            raise RegistryError(f"The name {name} is a remote target's: a hosted operation can't use it.")
+            raise RegistryError(
+                Sentence("The name %(name)s is a remote target's: a hosted operation can't use it.", name=name)
+            )
         if is_new:
             Policy.objects.create(target=target, version=1, approvals=None, created_at=at)
             _tell_target(target, by, {"change": "created", "kind": Target.HOSTED})
@@ -305,7 +354,7 @@ def _target(name: str, *, must_live: bool = True) -> Target:
     if target is None and name in {operation.target for operation in hosted.operations()}:
         target = next(made for made in _ensure_hosted(COMMAND_LINE) if made.name == name)
     if target is None or (must_live and target.disabled_at is not None):
-        raise RegistryError(f"There is no target {name!r}.")
+        raise RegistryError(Sentence("There is no target %(name)r.", name=name))
     return target
 
 
@@ -318,7 +367,9 @@ def _tell_target(target: Target, by: Actor, data: dict[str, Any]) -> None:
 
 def _check_name(name: str) -> None:
     if not is_identifier(name):
-        raise RegistryError(f"{name!r} is no name: 1 to 128 of letters, digits, _ . : - after a letter or digit.")
+        raise RegistryError(
+            Sentence("%(name)r is no name: 1 to 128 of letters, digits, _ . : - after a letter or digit.", name=name)
+        )
 
 
 def _check_operations(names: Sequence[str]) -> None:
@@ -328,13 +379,15 @@ def _check_operations(names: Sequence[str]) -> None:
 
 def _check_approvals(approvals: int) -> None:
     if not 0 <= approvals <= MAX_APPROVALS:
-        raise RegistryError(f"Approvals are a number from 0 to {MAX_APPROVALS}.")
+        raise RegistryError(
+            Sentence("Approvals are a number from 0 to %(max_approvals)s.", max_approvals=MAX_APPROVALS)
+        )
 
 
 def _sealed_bearer(name: str, bearer: str) -> bytes:
     """The credentials as kept. What no header can hold is refused here, not found out in the middle of a commit."""
     if not re.fullmatch(r"[\x21-\x7e]{1,4096}", bearer):
-        raise RegistryError("The credentials must be 1 to 4096 visible ASCII characters without spaces.")
+        raise RegistryError(Sentence("The credentials must be 1 to 4096 visible ASCII characters without spaces."))
     return vault.seal_credentials(name, bearer)
 
 
@@ -342,7 +395,9 @@ def _checked_path(path: str) -> str:
     """A path template: starts with a slash, knows only {operation} and {plan_id}."""
     unknown = set(re.findall(r"{([^}]*)}", path)) - {"operation", "plan_id"}
     if not path.startswith("/") or unknown or re.search(r"[\s#\x00-\x1f]", path):
-        raise RegistryError(f"{path!r} is no path: it starts with / and may hold {{operation}} and {{plan_id}}.")
+        raise RegistryError(
+            Sentence("%(path)r is no path: it starts with / and may hold {operation} and {plan_id}.", path=path)
+        )
     return path
 
 
@@ -354,11 +409,19 @@ def check_url(url: str, *, what: str) -> None:
     except ValueError:
         port_is_fine = False
     if parts.scheme not in ("https", "http") or not parts.hostname or not port_is_fine:
-        raise RegistryError(f"The {what} must be an https address.")
+        raise RegistryError(Sentence("The %(what)s must be an https address.", what=what))
     if parts.username or parts.password or parts.query or parts.fragment or re.search(r"[\s\x00-\x1f]", url):
-        raise RegistryError(f"The {what} holds nothing but scheme, host, port and path.")
+        raise RegistryError(Sentence("The %(what)s holds nothing but scheme, host, port and path.", what=what))
     if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise RegistryError(f"The {what} must be https, unless it is on loopback.")
+        raise RegistryError(Sentence("The %(what)s must be https, unless it is on loopback.", what=what))
+
+
+def check_callback_url(url: str) -> None:
+    """An address as above, and not a private one by its spelling, unless CALLBACK_ALLOW_PRIVATE. A name is asked about
+    when it is called, of the very address that is connected to. Raises `RegistryError`."""
+    check_url(url, what=Sentence("callback URL"))
+    if not settings.CALLBACK_ALLOW_PRIVATE and is_private_by_name(urllib.parse.urlsplit(url).hostname or ""):
+        raise RegistryError(Sentence("The callback URL leads to a private, loopback or link-local address."))
 
 
 def is_loopback(host: str) -> bool:

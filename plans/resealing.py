@@ -1,6 +1,6 @@
 """Sealing keys in rotation: which keys rows still need, and moving them to the newest, in the background."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,15 @@ from plans import sealing
 from plans.models import AgentSecret, LookupKey, Plan, TargetAddress
 
 BATCH = 200
-PLACES: tuple[tuple[type[models.Model], str], ...] = (
+PLACES: list[tuple[type[models.Model], str]] = [
     (LookupKey, "sealed"),
     (TargetAddress, "credentials_sealed"),
     (AgentSecret, "sealed"),
     (Plan, "token_sealed"),
-)
+]
 """Every column that holds something sealed. A new one belongs here, or its key could be thrown away under it."""
+
+_PURPOSES: dict[type[models.Model], Callable[[Any], str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,13 @@ class Progress:
 
     done: int
     total: int
+
+
+def add_place(model: type[models.Model], column: str, purpose: Callable[[Any], str]) -> None:
+    """A column of another app that holds something sealed, and what a row's value is bound to. May be repeated."""
+    if (model, column) not in PLACES:
+        PLACES.append((model, column))
+    _PURPOSES[model] = purpose
 
 
 def needed_keys() -> dict[str, int]:
@@ -99,7 +108,9 @@ def _after(prefix: bytes) -> bytes:
 
 
 def _purpose_of(model: type[models.Model]) -> Any:
-    """What a row's value is bound to, as `vault` and `auth` seal it."""
+    """What a row's value is bound to, as `vault` and `auth` seal it, or as `add_place` was told."""
+    if model in _PURPOSES:
+        return _PURPOSES[model]
     if model is LookupKey:
         return lambda row: "lookup-key"
     if model is TargetAddress:

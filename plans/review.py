@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -15,7 +16,7 @@ from plans.bulkhead import place_at
 from plans.chronicle import SWEEP, person_actor, tell
 from plans.commit import Call, apply_hosted, attempt_that_arrived, carry_out, claim, settle_overdue
 from plans.confirm import confirm_plan
-from plans.errors import DecisionRefused, Fenced, TargetBusy, Unavailable
+from plans.errors import DecisionRefused, Fenced, Sentence, TargetBusy, Unavailable
 from plans.faultpoints import reach
 from plans.instants import format_instant, format_instant_exact
 from plans.locks import LockTimeout, lock_plan
@@ -59,7 +60,14 @@ def reject_plan(*, plan_pk: int, person: Any, seen_digest: str, reason: str) -> 
         if (refused := _bad_reason(reason)) is not None:
             return refused
         actor = person_actor(person)
-        ending.reject(plan, reviewer=person, actor=actor, seen_digest=seen_digest, reason=reason.strip(), at=at)
+        view = PlanView.objects.filter(plan=plan, person=person).first()
+        data = {
+            "opened_at": format_instant_exact(view.opened_at) if view is not None else None,
+            "milliseconds_on_page": _milliseconds_since(view, at),
+        }
+        ending.reject(
+            plan, reviewer=person, actor=actor, seen_digest=seen_digest, reason=reason.strip(), at=at, data=data
+        )
         return None
 
     _decided(plan_pk, person, "reject", decide)
@@ -78,12 +86,18 @@ def settle_unknown(*, plan_pk: int, person: Any, was_made: bool | None, reason: 
         if (refused := _has_no_right(plan, person)) is not None:
             return refused
         if plan.state != State.UNKNOWN.value:
-            return DecisionRefused("not-unknown", 409, f"The outcome of this plan is known: it is {plan.state}.")
+            return DecisionRefused(
+                "not-unknown",
+                409,
+                Sentence("The outcome of this plan is known: it is %(state)s.", state=Sentence(plan.state)),
+            )
         if at < plan.expires_at + settings.STATE_TRUSTED_AFTER:
             when = format_instant(plan.expires_at + settings.STATE_TRUSTED_AFTER)
-            return DecisionRefused("too-early", 409, f"The desk still finds out by itself. Settle it from {when}.")
+            return DecisionRefused(
+                "too-early", 409, Sentence("The desk still finds out by itself. Settle it from %(when)s.", when=when)
+            )
         if was_made is None:
-            return DecisionRefused("what-missing", 422, "Say whether it was made or not.", field="was_made")
+            return DecisionRefused("what-missing", 422, Sentence("Say whether it was made or not."), field="was_made")
         if (refused := _bad_reason(reason)) is not None:
             return refused
         actor = person_actor(person)
@@ -113,7 +127,9 @@ def request_replan(*, plan_pk: int, person: Any) -> Plan:
         if not verdict.is_allowed:
             return DecisionRefused(verdict.code, 403, verdict.sentence)
         if plan.state not in (State.CONFLICTED.value, State.ABANDONED.value, State.REFUSED.value):
-            return DecisionRefused("not-ended", 409, "Only a plan that ended without writing can be planned again.")
+            return DecisionRefused(
+                "not-ended", 409, Sentence("Only a plan that ended without writing can be planned again.")
+            )
         tell(plan, Kind.PLAN_REPLAN_REQUESTED, actor=person_actor(person))
         callbacks.queue(plan, "plan.replan_requested", at=clock.now())
         return None
@@ -139,7 +155,7 @@ def record_view(*, plan_pk: int, person: Any) -> None:
 # --- one decision, from the lock to its event -----------------------------------------------------------------------
 
 NOTHING_SENT, BUSY, TARGET_BUSY, TARGET_DOWN = "nothing-sent", "busy", "target-busy", "target-down"
-BEING_COMMITTED = "This plan is being committed by somebody else right now."
+BEING_COMMITTED = Sentence("This plan is being committed by somebody else right now.")
 Decide = Callable[[Plan], Call | DecisionRefused | None]
 
 
@@ -154,7 +170,7 @@ def _decided(plan_pk: int, person: Any, decision: str, decide: Decide) -> Call |
     except LockTimeout:
         outcome = DecisionRefused(BUSY, 409, BEING_COMMITTED)
     except Fenced as error:
-        outcome = DecisionRefused("fenced", 423, error.detail)
+        outcome = DecisionRefused("fenced", 423, error.sentence)
     if isinstance(outcome, DecisionRefused):
         if outcome.code != NOTHING_SENT:  # taken, and told as `commit.unsent`
             _record_refusal(plan_pk, person, decision, outcome)
@@ -165,7 +181,7 @@ def _decided(plan_pk: int, person: Any, decision: str, decide: Decide) -> Call |
 @transaction.atomic(durable=True)
 def _record_refusal(plan_pk: int, person: Any, decision: str, refused: DecisionRefused) -> None:
     plan = Plan.objects.select_related("agent", "target", "task").get(pk=plan_pk)
-    data = {"decision": decision, "code": refused.code, "reason": refused.sentence, "state": plan.state}
+    data = {"decision": decision, "code": refused.code, "reason": str(refused.sentence), "state": plan.state}
     # One that gave up waiting for the plan's row must not wait for it again to say so.
     tell(plan, Kind.DECISION_REFUSED, actor=person_actor(person), data=data, is_numbered=refused.code != BUSY)
 
@@ -178,15 +194,18 @@ def _approve(
         return refused
     guard = policies.guard_of(plan.actions, is_always=plan.policy.is_guarded)
     if guard is not None and not guard.is_met_by(fact):
-        sentence = f"That is not the fact in this plan. It is shown in change {guard.change}."
-        return DecisionRefused("wrong-fact", 422, sentence if fact.strip() else f"{guard.label}.", field="fact")
+        wrong = Sentence("That is not the fact in this plan. It is shown in change %(change)d.", change=guard.change)
+        missing = Sentence("%(what)s.", what=guard.label)
+        return DecisionRefused("wrong-fact", 422, wrong if fact.strip() else missing, field="fact")
     if plan.policy.refuses_unconfirmed and not plan.is_hosted and not plan.has_confirmed_actions:
         return DecisionRefused(
-            "unconfirmed", 403, "Its target has not confirmed this plan, and the policy asks for that."
+            "unconfirmed", 403, Sentence("Its target has not confirmed this plan, and the policy asks for that.")
         )
     standing = _void_lost_rights(plan, at)
     if any(approval.reviewer_id == person.pk for approval in standing):
-        return DecisionRefused("approved-already", 409, "You approved this plan already. Somebody else has to, too.")
+        return DecisionRefused(
+            "approved-already", 409, Sentence("You approved this plan already. Somebody else has to, too.")
+        )
     view = PlanView.objects.filter(plan=plan, person=person).first()
     Approval.objects.create(
         plan=plan,
@@ -201,6 +220,7 @@ def _approve(
     tell(plan, Kind.PLAN_APPROVED, actor=actor, data={
         "digest": seen_digest, "approval": given, "approvals_required": plan.approvals_required,
         "opened_at": format_instant_exact(view.opened_at) if view is not None else None,
+        "milliseconds_on_page": _milliseconds_since(view, at),
         "reason": reason.strip()[:MAX_REASON],
     })  # fmt: skip
     callbacks.queue(plan, "plan.approved", at=at)
@@ -215,6 +235,11 @@ def _approve(
     return Call(plan.pk, attempt.pk, claimed)
 
 
+def _milliseconds_since(view: PlanView | None, at: datetime) -> int | None:
+    """From the last opening of the page to the decision; None where it was never opened."""
+    return (at - view.opened_at) // timedelta(milliseconds=1) if view is not None and at >= view.opened_at else None
+
+
 def _may_not(plan: Plan, person: Any, seen_digest: str, at: Any) -> DecisionRefused | None:
     """Why this person's decision on this plan is not taken, read under the lock; expires a plan that is due."""
     if (refused := _has_no_right(plan, person)) is not None:
@@ -224,12 +249,14 @@ def _may_not(plan: Plan, person: Any, seen_digest: str, at: Any) -> DecisionRefu
     if at >= plan.expires_at:
         ending.expire(plan, at=at, actor=person_actor(person))
         when = format_instant(plan.expires_at)
-        return DecisionRefused("expired", 410, f"This plan expired at {when}. Nothing was written.")
+        return DecisionRefused(
+            "expired", 410, Sentence("This plan expired at %(when)s. Nothing was written.", when=when)
+        )
     if (overtaken := ending.overtaken_by(plan)) is not None:
         ending.abandon(plan, overtaken, actor=SWEEP, at=at)
         return _decided_already(plan)
     if shown_digest(plan) != seen_digest:
-        return DecisionRefused("out-of-date", 409, "This plan is not the one that was shown to you any more.")
+        return DecisionRefused("out-of-date", 409, Sentence("This plan is not the one that was shown to you any more."))
     return None
 
 
@@ -246,18 +273,40 @@ def _decided_already(plan: Plan) -> DecisionRefused:
     who = attempt.started_by_name if attempt is not None else ""
     match State(plan.state):
         case State.COMMITTING:
-            return DecisionRefused("committing", 409, f"This plan is being committed by {who} since {since}.")
+            return DecisionRefused(
+                "committing",
+                409,
+                Sentence("This plan is being committed by %(who)s since %(since)s.", who=who, since=since),
+            )
         case State.UNKNOWN:
-            return DecisionRefused("unknown", 409, f"{who} approved this plan, and its outcome is not known yet.")
+            return DecisionRefused(
+                "unknown", 409, Sentence("%(who)s approved this plan, and its outcome is not known yet.", who=who)
+            )
         case State.COMMITTED:
-            return DecisionRefused("committed", 409, f"This plan was committed by {who} at {since}.")
+            return DecisionRefused(
+                "committed", 409, Sentence("This plan was committed by %(who)s at %(since)s.", who=who, since=since)
+            )
         case State.REJECTED:
             name = person_actor(plan.rejection.reviewer).name
-            return DecisionRefused("rejected", 409, f"This plan was rejected by {name} at {since}.")
+            return DecisionRefused(
+                "rejected", 409, Sentence("This plan was rejected by %(name)s at %(since)s.", name=name, since=since)
+            )
         case State.ABANDONED:
-            return DecisionRefused("abandoned", 410, f"This plan was abandoned ({plan.abandonment.reason}) at {since}.")
+            return DecisionRefused(
+                "abandoned",
+                410,
+                Sentence(
+                    "This plan was abandoned (%(reason)s) at %(since)s.",
+                    reason=Sentence(plan.abandonment.reason),
+                    since=since,
+                ),
+            )
         case _:
-            return DecisionRefused(plan.state, 409, f"This plan is {plan.state} since {since}.")
+            return DecisionRefused(
+                plan.state,
+                409,
+                Sentence("This plan is %(state)s since %(since)s.", state=Sentence(plan.state), since=since),
+            )
 
 
 def _void_lost_rights(plan: Plan, at: Any) -> list[Approval]:
@@ -274,14 +323,23 @@ def _void_lost_rights(plan: Plan, at: Any) -> list[Approval]:
 
 def _nothing_sent(plan: Plan) -> DecisionRefused:
     last = plan.commits.order_by("-number")[0]
-    return DecisionRefused(NOTHING_SENT, 503, f"Nothing was sent and nothing was written. {last.detail}")
+    return DecisionRefused(
+        NOTHING_SENT,
+        503,
+        Sentence("Nothing was sent and nothing was written. %(detail)s", detail=Sentence(last.detail)),
+    )
 
 
 def _bad_reason(reason: str) -> DecisionRefused | None:
     if not reason.strip() or "\x00" in reason:
-        return DecisionRefused("reason-missing", 422, "Write the reason: the agent gets it.", field="reason")
+        return DecisionRefused("reason-missing", 422, Sentence("Write the reason: the agent gets it."), field="reason")
     if len(reason) > MAX_REASON:
-        return DecisionRefused("reason-too-long", 422, f"At most {MAX_REASON} characters.", field="reason")
+        return DecisionRefused(
+            "reason-too-long",
+            422,
+            Sentence("At most %(max_reason)s characters.", max_reason=MAX_REASON),
+            field="reason",
+        )
     return None
 
 
@@ -305,7 +363,7 @@ def _place(plan_pk: int) -> Iterator[None]:
             try:
                 places.enter_context(place_at(target_pk))
             except TargetBusy as error:
-                sentence = f"Nothing was sent. {error.detail} Approve again in a moment."
+                sentence = Sentence("Nothing was sent. %(detail)s Approve again in a moment.", detail=error.sentence)
                 raise DecisionRefused(TARGET_BUSY, 503, sentence) from None
         yield
 
@@ -316,7 +374,9 @@ def _confirm(plan_pk: int, person: Any) -> None:
     try:
         confirm_plan(plan_pk=plan_pk)
     except Unavailable as error:
-        raise DecisionRefused(TARGET_DOWN, 503, f"Nothing was sent. {error.detail}") from None
+        raise DecisionRefused(
+            TARGET_DOWN, 503, Sentence("Nothing was sent. %(detail)s", detail=error.sentence)
+        ) from None
     except LockTimeout:
         refused = DecisionRefused(BUSY, 409, BEING_COMMITTED)
         _record_refusal(plan_pk, person, "approve", refused)

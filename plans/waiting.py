@@ -1,7 +1,7 @@
 """Waiting for a plan's end: who waits, for how long, how many at once, and how the event loop is asked to do it."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ class Hold:
 
     `plan_pk`: the answer is not final, look again when that plan ended or `seconds` have passed. `wait_pk` is the row
     that counts this wait; it stays from look to look. `listens`: keep the answer open and send hints of what changes
-    in the inbox, and of `plans`, by their pk.
+    in the inbox, and of `plans`, by their pk. `left` is called, in a thread, when a listener's stream has ended.
     """
 
     plan_pk: int | None = None
@@ -39,6 +39,7 @@ class Hold:
     wait_pk: int | None = None
     listens: bool = False
     plans: Mapping[int, str] = field(default_factory=dict)
+    left: Callable[[], None] | None = None
 
 
 def wait_for_end(plan: Plan, *, agent: Agent, seconds: int, environ: Mapping[str, Any]) -> Plan:

@@ -6,12 +6,14 @@ from typing import Any, Final
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from plans.errors import Sentence
 from plans.identifiers import is_identifier
-from plans.models import Target
+from plans.models import Agent, Target
 from plans.policies import MAX_APPROVALS
 from plans.registry import RegistryError, check_url
 from plans.roster import DELIVERED, GIVEN_UP, WAITING
 from reviewer.models import Person
+from reviewer.said import in_words
 
 ROLE_CHOICES: Final = [
     ("reviewer", _("Reviewer: decides plans, but never those of agents they own")),
@@ -33,7 +35,7 @@ class AdminForm(forms.Form):
 
     def refuse(self, error: Exception, field: str | None = None) -> None:
         """Say the use case's own sentence, at the field where it can be mended."""
-        self.add_error(field, str(error))
+        self.add_error(field, in_words(error.args[0]))
 
     @property
     def problems(self) -> list[tuple[str, str]]:
@@ -74,7 +76,7 @@ def _checked_url(url: str, what: str) -> str:
         if url:
             check_url(url, what=what)
     except RegistryError as error:
-        raise forms.ValidationError(str(error)) from None
+        raise forms.ValidationError(in_words(error.args[0])) from None
     return url
 
 
@@ -105,11 +107,30 @@ class NewAgentForm(AdminForm):
         return _checked(self.cleaned_data["name"])
 
     def clean_callback_url(self) -> str:
-        return _checked_url(self.cleaned_data["callback_url"], "callback URL")
+        return _checked_url(self.cleaned_data["callback_url"], Sentence("callback URL"))
 
 
 def _called(person: Person) -> str:
     return f"{person.name} ({person.email})" if person.name else person.email
+
+
+class AgentForm(NewAgentForm):
+    """What of an agent may change."""
+
+    def __init__(self, data: Any = None, *, agent: Agent, **kwargs: Any) -> None:
+        targets = sorted(target.name for target in agent.targets.all())
+        initial = {"owner": str(agent.owner_id), "targets": targets, "callback_url": agent.callback_url}
+        super().__init__(data, initial=initial, **kwargs)
+        del self.fields["name"]
+        _keep_choice(self.fields["owner"], str(agent.owner_id), str(agent.owner))
+        for name in targets:
+            _keep_choice(self.fields["targets"], name, name)
+
+
+def _keep_choice(field: Any, value: str, label: str) -> None:
+    """What is true now can be kept, also where it could not be chosen anew: a disabled owner or target."""
+    if value not in dict(field.choices):
+        field.choices = [*field.choices, (value, label)]
 
 
 class TypedNameForm(AdminForm):
@@ -163,9 +184,23 @@ class AddressForm(AdminForm):
         label=_("Bearer credentials"),
         help_text=_("Kept sealed and never shown again. Left empty, they stay as they are."),
     )
+    removes_bearer = forms.BooleanField(
+        label=_("Take the present credentials away"), required=False, help_text=_("Nothing is sent instead of them.")
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """`bearer` as the use case takes it: None leaves the credentials as they are, "" takes them away."""
+        given = dict(super().clean() or self.cleaned_data)
+        if given.pop("removes_bearer", False):
+            if given.get("bearer"):
+                self.add_error("bearer", _("Either new credentials, or none: not both."))
+            given["bearer"] = ""
+        elif "bearer" in given:
+            given["bearer"] = given["bearer"] or None
+        return given
 
     def clean_base_url(self) -> str:
-        return _checked_url(self.cleaned_data["base_url"], "base URL")
+        return _checked_url(self.cleaned_data["base_url"], Sentence("base URL"))
 
 
 class OperationsForm(AdminForm):
@@ -193,6 +228,7 @@ class NewTargetForm(AddressForm):
 
     def __init__(self, data: Any = None, **kwargs: Any) -> None:
         super().__init__(data, **kwargs)
+        del self.fields["removes_bearer"]
         self.fields["bearer"].help_text = _("Kept sealed and never shown again. Empty: none are sent.")
 
     def clean_name(self) -> str:

@@ -97,6 +97,8 @@ class Site:
         with self._poller.listening(listener):
             await self._tell(listener, scope, receive, send)
         await cancel(gone)
+        if hold.left is not None:
+            await self._bridge.run(hold.left)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _tell(self, listener: Listener, scope: Scope, receive: Receive, send: Send) -> None:

@@ -47,9 +47,14 @@ app.conf.beat_schedule = {
     "sweep abandonments": every(5, "plans.sweep_abandonments"),
     "confirm received plans": every(5, "plans.confirm_received"),
     "deliver callbacks": every(5, "plans.deliver_callbacks"),
+    "find whom to tell": every(5, "notifications.find"),
+    "tell them": every(5, "notifications.send"),
+    "forget old notices": every(3_600, "notifications.forget"),
+    "read the log for auditors": every(5, "reviewer.run_audit_jobs"),
+    "send the log on": every(5, "streams.send"),
     "keep the log's house": every(86_400, "audit.keep_house"),
 }
-app.autodiscover_tasks(["plans", "audit"])
+app.autodiscover_tasks(["plans", "audit", "reviewer", "reviewer.notifications", "reviewer.streams"])
 
 
 @worker_init.connect  # type: ignore[untyped-decorator]

@@ -1,6 +1,7 @@
 """People, and the tokens by which they read the audit API."""
 
 from typing import Any, ClassVar
+from uuid import uuid4
 
 from django.contrib.auth import get_backends
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
@@ -38,6 +39,7 @@ class Person(AbstractBaseUser):
     time_zone = models.CharField(max_length=64, default="UTC")
     theme = models.CharField(max_length=8, default="system")
     has_single_key_shortcuts = models.BooleanField(default=True)
+    is_local_time_first = models.BooleanField(default=False)
     created_at = models.DateTimeField(db_default=Now())
 
     USERNAME_FIELD = "email"
@@ -99,3 +101,100 @@ class CacheEntry(models.Model):
 
     def __str__(self) -> str:
         return self.cache_key
+
+
+class SavedSearch(models.Model):
+    """A search of the log under a name. Its link opens it for every auditor; only its owner renames or deletes it."""
+
+    MAX_QUERY: ClassVar[int] = 4_000
+
+    id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
+    person = models.ForeignKey(Person, on_delete=models.PROTECT, related_name="saved_searches")
+    name = models.CharField(max_length=80)
+    query = models.CharField(max_length=MAX_QUERY, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["person", "name"], name="reviewer_saved_search_name_is_unique"),
+            models.CheckConstraint(condition=~Q(name=""), name="reviewer_saved_search_has_a_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AuditJob(models.Model):
+    """A long reading of the log, an export or a verification, done behind the request, for the person who asked."""
+
+    KINDS: ClassVar[tuple[str, ...]] = ("export", "verification")
+    STATES: ClassVar[tuple[str, ...]] = ("waiting", "running", "done", "failed", "expired")
+
+    id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
+    person = models.ForeignKey(Person, on_delete=models.PROTECT, related_name="audit_jobs")
+    kind = models.CharField(max_length=16)
+    state = models.CharField(max_length=16, default="waiting")
+    form = models.CharField(max_length=16, blank=True, default="")
+    query = models.CharField(max_length=SavedSearch.MAX_QUERY, blank=True, default="")
+    size = models.BigIntegerField(default=0)
+    """Places of the tree that it reads: everything that had one when it was asked for."""
+    next_index = models.BigIntegerField(default=0)
+    """The place from which on it goes on, whoever takes it up."""
+    done = models.BigIntegerField(default=0)
+    total = models.BigIntegerField(default=0)
+    byte_count = models.BigIntegerField(default=0)
+    attempts = models.IntegerField(default=0)
+    """How often it was taken up without having come further since."""
+    closing = models.TextField(blank=True, default="")
+    """JSON: an export's last record, a verification's report."""
+    problem = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField(db_default=Now())
+    beat_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(kind__in=["export", "verification"]), name="reviewer_audit_job_kind_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=["waiting", "running", "done", "failed", "expired"]),
+                name="reviewer_audit_job_state_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(done__lte=models.F("total")), name="reviewer_audit_job_done_is_of_total"
+            ),
+        ]
+        indexes = [models.Index(fields=["state", "created_at"], name="reviewer_audit_job_due")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pk}"
+
+
+class AuditJobPart(models.Model):
+    """A piece of an export's file, compressed (zlib); the pieces in their order are the file."""
+
+    job = models.ForeignKey(AuditJob, on_delete=models.CASCADE, related_name="parts")
+    number = models.IntegerField()
+    content = models.BinaryField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "number"], name="reviewer_audit_job_part_is_once")]
+
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.job_id}"
+
+
+class Looking(models.Model):
+    """Who has a plan's page open, and when their browser last said so. Old rows mean nothing and are swept away."""
+
+    plan = models.ForeignKey("plans.Plan", on_delete=models.PROTECT, related_name="+")
+    person = models.ForeignKey(Person, on_delete=models.CASCADE, related_name="+")
+    seen_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["plan", "person"], name="reviewer_looking_is_once")]
+
+    def __str__(self) -> str:
+        return f"{self.person} at plan {self.plan_id}"

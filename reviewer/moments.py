@@ -77,6 +77,8 @@ class Clock:
         """ "6 min ago", "in 4 min": for scanning, never alone."""
         past = self.now - instant
         length = short(abs(past))
+        if abs(past) < timedelta(seconds=1):
+            return _("just now")
         return (
             _("%(length)s ago") % {"length": length}
             if past >= timedelta(0)

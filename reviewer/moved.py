@@ -9,6 +9,7 @@ from plans import changes
 from plans.models import Plan
 from plans.recheck import Recheck
 from plans.states import State
+from reviewer import said
 from reviewer.moments import Clock
 from reviewer.plan_basis import ChangedField
 from reviewer.plan_page import read_cards
@@ -32,11 +33,13 @@ def in_words(plan: Plan, found: Recheck | None, clock: Clock) -> Reading:
     assert at is not None
     fields = _fields(plan, found)
     if not found.was_read:
-        return Reading("no", _("Not known whether anything has changed"), f"{found.sentence} {_later()}", [])
+        return Reading(
+            "no", _("Not known whether anything has changed"), f"{said.in_words(found.sentence)} {_later()}", []
+        )
     if fields:
         return Reading("no", _counted(found, len(fields)), _more(at.utc), fields)
     if found.sentence:
-        return Reading("no", found.sentence, _("Asked at %(at)s.") % {"at": at.utc}, [])
+        return Reading("no", said.in_words(found.sentence), _("Asked at %(at)s.") % {"at": at.utc}, [])
     again = _("Read again at %(at)s, and once more before writing.") % {"at": at.utc}
     if found.read_count:
         text = ngettext(

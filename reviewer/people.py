@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from audit.kinds import Kind
 from audit.recording import Actor, record
+from plans.errors import Sentence
 from reviewer.access import TOKEN_PREFIX, hash_token
 from reviewer.models import Person, PersonToken
 
@@ -34,9 +35,9 @@ def create_person(
     try:
         validate_email(email)
     except ValidationError:
-        raise PersonError(f"{email!r} is not an e-mail address.") from None
+        raise PersonError(Sentence("%(email)r is not an e-mail address.", email=email)) from None
     if Person.objects.filter(email=email).exists():
-        raise PersonError(f"There is already a person {email}.")
+        raise PersonError(Sentence("There is already a person %(email)s.", email=email))
     person = Person(email=email, name=name.strip(), **{f"is_{role}": True for role in roles})
     if password is None:
         password = secrets.token_urlsafe(15)
@@ -100,7 +101,9 @@ def create_token(*, email: str, by: Actor = COMMAND_LINE) -> tuple[Person, str]:
     """A token for the audit API, shown this once. Refuses people who are disabled or no auditors."""
     person = _locked(email)
     if "auditor" not in person.roles:
-        raise PersonError(f"{person.email} is not an active auditor: a token would open nothing.")
+        raise PersonError(
+            Sentence("%(email)s is not an active auditor: a token would open nothing.", email=person.email)
+        )
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     row = PersonToken.objects.create(person=person, token_hash=hash_token(token))
     _record(person, "token_created", {"number": str(row.pk)}, by)
@@ -113,7 +116,7 @@ def revoke_token(*, email: str, number: int, by: Actor = COMMAND_LINE) -> Person
     person = _locked(email)
     token = PersonToken.objects.filter(person=person, pk=number).first()
     if token is None:
-        raise PersonError(f"{person.email} has no token {number}.")
+        raise PersonError(Sentence("%(email)s has no token %(number)s.", email=person.email, number=number))
     if token.revoked_at is None:
         PersonToken.objects.filter(pk=token.pk).update(revoked_at=Now())
         _record(person, "token_revoked", {"number": str(token.pk)}, by)
@@ -125,7 +128,7 @@ def make_password(*, email: str, by: Actor = COMMAND_LINE) -> tuple[Person, str]
     """A new password made here and shown this once, which ends the person's sessions. Refuses who is disabled."""
     person, password = _locked(email), secrets.token_urlsafe(15)
     if not person.is_active:
-        raise PersonError(f"{person.email} is disabled.")
+        raise PersonError(Sentence("%(email)s is disabled.", email=person.email))
     person.set_password(password)
     person.save(update_fields=["password"])
     _record(person, "password_changed", {}, by)
@@ -138,23 +141,29 @@ def _keep_an_admin(email: str, by: Actor) -> None:
         return
     admins = list(Person.objects.select_for_update().filter(is_admin=True, is_active=True).order_by("pk"))
     if [admin.email for admin in admins] == [email.strip().lower()]:
-        raise PersonError("This is the only admin. Make somebody else an admin first.")
+        raise PersonError(Sentence("This is the only admin. Make somebody else an admin first."))
 
 
 def _locked(email: str) -> Person:
     try:
         return Person.objects.select_for_update().get(email=email.strip().lower())
     except Person.DoesNotExist:
-        raise PersonError(f"There is no person {email.strip().lower()}.") from None
+        raise PersonError(Sentence("There is no person %(email)s.", email=email.strip().lower())) from None
 
 
 def _checked_roles(roles: Iterable[str]) -> list[str]:
     named = list(dict.fromkeys(roles))
     unknown = [role for role in named if role not in Person.ROLES]
     if unknown:
-        raise PersonError(f"There is no role {unknown[0]!r}: the roles are {', '.join(Person.ROLES)}.")
+        raise PersonError(
+            Sentence(
+                "There is no role %(unknown)r: the roles are %(names)s.",
+                unknown=unknown[0],
+                names=", ".join(Person.ROLES),
+            )
+        )
     if not named:
-        raise PersonError("A person needs at least one role.")
+        raise PersonError(Sentence("A person needs at least one role."))
     return named
 
 

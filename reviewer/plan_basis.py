@@ -1,6 +1,5 @@
 """What a plan stands on, what came of it, and which plans are its kin: inputs, evidence, result, conflict, lineage."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -111,7 +110,3 @@ def link_to(plan: Plan | None) -> Link | None:
     if plan is None:
         return None
     return Link(url_of(plan.agent.name, plan.target.name, plan.plan_id), plan.plan_id, plan.agent.name, plan.operation)
-
-
-def links_to(plans: Iterable[Plan]) -> list[Link]:
-    return [link for link in map(link_to, plans) if link is not None]

@@ -13,10 +13,11 @@ from plans.changes import Card, Value
 from plans.models import Plan
 from plans.queries import PlanFacts
 from plans.states import AbandonReason, State
-from reviewer import words
+from reviewer import speed, words
 from reviewer.compare import LONG, Span, differing
 from reviewer.models import Person
 from reviewer.moments import Clock, Moment
+from reviewer.said import in_words
 from reviewer.words import Badge
 
 INDEX_FROM = 4
@@ -228,7 +229,7 @@ def decision_of(facts: PlanFacts, person: Person, state: str) -> Decision:
     mine = next((approval for approval in facts.live_approvals if approval.reviewer_id == person.pk), None)
     missing = plan.approvals_required - len(facts.live_approvals)
     verdict = policies.may_decide(person, owner_id=plan.agent.owner_id)
-    why_not = verdict.sentence
+    why_not = in_words(verdict.sentence)
     if plan.approvals_required == 0 and verdict.is_allowed:
         why_not = _("No approval is needed: the agent may write this by itself.")
     elif mine is not None:
@@ -291,6 +292,7 @@ def approvers(facts: PlanFacts, person: Person, clock: Clock) -> list[dict[str, 
         name = _("You, %(name)s") % {"name": approval.reviewer} if is_you else str(approval.reviewer)
         lines.append(
             {"name": name, "at": clock.at(approval.approved_at, exact=True), "reason": approval.reason,
+             "took": speed.took_between(approval.opened_at, approval.approved_at),
              "is_void": approval.voided_at is not None, "void_reason": approval.void_reason}
         )  # fmt: skip
     return lines

@@ -11,6 +11,7 @@ from typing import Final
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection
 
 from plans import live, waiting
+from reviewer import presence
 
 logger = logging.getLogger(__name__)
 
@@ -134,8 +135,9 @@ class Poller:
             await asyncio.sleep(waiting.LOOK_EVERY)
 
     def _tell(self, inbox: str, plans: dict[int, str]) -> None:
-        is_new = self._inbox is not None and inbox != self._inbox
-        changed = {pk for pk, value in plans.items() if self._plans.get(pk, value) != value}
+        # What is looked at for the first time counts as changed: a page may have looked just before it changed.
+        is_new = inbox != self._inbox
+        changed = {pk for pk, value in plans.items() if self._plans.get(pk) != value}
         self._inbox, self._plans = inbox, plans
         for listener in self._listeners:
             if is_new:
@@ -149,8 +151,11 @@ def _look(ends: list[int], wants_hints: bool, watched: list[int]) -> tuple[list[
     close_old_connections()
     try:
         ended = waiting.find_ended(ends) if ends else []
-        inbox = live.inbox_now() if wants_hints else None
-        return ended, inbox, live.plans_now(watched)
+        if not wants_hints:
+            return ended, None, {}
+        looking = presence.looking_now()
+        plans = {pk: f"{value} {looking.get(pk, ())}" for pk, value in live.plans_now(watched).items()}
+        return ended, f"{live.inbox_now()} {looking}", plans
     except (DatabaseError, InterfaceError) as error:
         logger.warning("nobody who waits can be told anything: %s", type(error).__name__)
         connection.close()

@@ -1,5 +1,6 @@
 """A plan's row in a list, in words and formatted times: made once per row, so that templates only print."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -8,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from plans.queries import OVERDUE_AFTER, PlanRow
-from plans.states import State
+from plans.states import ENDS, State
 from reviewer import words
 from reviewer.moments import Clock, Moment
 from reviewer.words import Badge
@@ -40,6 +41,7 @@ class Row:
     seconds_in_all: int
     is_soon: bool
     badge: Badge
+    is_gone: bool
     flags: tuple[Badge, ...]
     creates: int
     updates: int
@@ -51,8 +53,9 @@ def url_of(agent: str, target: str, plan_id: str, name: str = "plan") -> str:
     return reverse(name, args=[agent, target, plan_id])
 
 
-def row_of(plan: PlanRow, clock: Clock) -> Row:
-    """The row in words. Titles come from the plan's first change, never from what the agent says of it."""
+def row_of(plan: PlanRow, clock: Clock, looking: Sequence[str] = ()) -> Row:
+    """The row in words. Titles come from the plan's first change, never from what the agent says of it. `looking` are
+    the names of the others who have it open."""
     left = plan.expires_at - clock.now
     return Row(
         pk=plan.pk,
@@ -74,12 +77,22 @@ def row_of(plan: PlanRow, clock: Clock) -> Row:
         seconds_in_all=max(1, int((plan.expires_at - plan.created_at).total_seconds())),
         is_soon=left < SOON,
         badge=badge_now(plan, clock),
-        flags=tuple(_flags(plan)),
+        is_gone=plan.state in ENDS or (plan.state == State.PENDING and plan.expires_at <= clock.now),
+        flags=(*([looked_at(looking)] if looking else ()), *_flags(plan)),
         creates=plan.create_count,
         updates=plan.update_count,
         deletes=plan.delete_count,
         counts_label=_counts_label(plan),
     )
+
+
+def looked_at(names: Sequence[str]) -> Badge:
+    """Who else has the plan open, so that two people do not read the same one for nothing."""
+    others = len(names) - 1
+    if not others:
+        return Badge("info", "eye", _("%(name)s is looking") % {"name": names[0]})
+    text = ngettext("%(name)s and %(count)d more are looking", "%(name)s and %(count)d more are looking", others)
+    return Badge("info", "eye", text % {"name": names[0], "count": others})
 
 
 def badge_now(plan: PlanRow, clock: Clock) -> Badge:

@@ -53,6 +53,8 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUSTED_PROXIES
 # --- Applications --------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "reviewer",
+    "reviewer.notifications",
+    "reviewer.streams",
     "plans",
     "audit",
     "allauth",
@@ -67,7 +69,8 @@ INSTALLED_APPS = [
 ]
 # The demonstration and its tables exist only where it is asked for; HOSTED_APPS are Django apps of the installation's
 # own that register hosted operations.
-INSTALLED_APPS += [*(["plans.demo"] if DEMO else []), *_env.names("HOSTED_APPS")]
+HOSTED_APPS = _env.names("HOSTED_APPS")
+INSTALLED_APPS += [*(["plans.demo"] if DEMO else []), *HOSTED_APPS]
 MIDDLEWARE = [
     "reviewer.middleware.RequestIdMiddleware",
     "reviewer.middleware.PeerAddressMiddleware",
@@ -180,7 +183,23 @@ ACCOUNT_LOGOUT_REDIRECT_URL = "/login/"
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_DEFAULT_HTTP_PROTOCOL = _base.scheme
 ACCOUNT_RATE_LIMITS = {"login": "60/m/ip", "login_failed": "20/m/ip,5/5m/key"}
-EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
+
+# --- Notifications -------------------------------------------------------------------------------------------------
+EMAIL_HOST = _env.text("EMAIL_HOST", "")  # none: nobody is told by e-mail
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'dummy'}.EmailBackend"
+EMAIL_PORT = _env.whole("EMAIL_PORT", 25, least=1, most=65535)
+EMAIL_HOST_USER = _env.text("EMAIL_HOST_USER", "")
+EMAIL_HOST_PASSWORD = _env.text("EMAIL_HOST_PASSWORD", "")
+EMAIL_USE_TLS = _env.flag("EMAIL_USE_TLS")
+EMAIL_USE_SSL = _env.flag("EMAIL_USE_SSL")
+EMAIL_TIMEOUT = _env.whole("EMAIL_TIMEOUT", 10, least=1, most=60)
+EMAIL_SUBJECT_PREFIX = ""
+DEFAULT_FROM_EMAIL = _env.text("EMAIL_FROM", f"plandesk@{_base.hostname}")
+NOTIFY_ALLOW_PRIVATE = _env.flag("NOTIFY_ALLOW_PRIVATE")
+# How long before its expiry an undecided plan is told of again: to those who may decide, then to admins; but never
+# before two thirds, and five sixths, of its life are over.
+NOTIFY_SOON = _env.seconds("NOTIFY_SOON", 3600)
+NOTIFY_ESCALATE = _env.seconds("NOTIFY_ESCALATE", 1800)
 
 # --- Static files --------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
@@ -221,5 +240,8 @@ LOGGING = {
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
         "django.security.csrf": {"level": "ERROR"},
+        # A chat service's address is its secret.
+        "apprise": {"handlers": [], "propagate": False, "level": "CRITICAL"},
+        "urllib3": {"level": "WARNING"},
     },
 }

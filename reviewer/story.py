@@ -1,6 +1,7 @@
 """A plan's events as people read them: who, what, when."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
@@ -9,8 +10,10 @@ from django.utils.translation import gettext_lazy
 
 from audit.kinds import Kind
 from audit.queries import EventRow
+from reviewer import speed
 from reviewer.models import Person
 from reviewer.moments import Clock, Moment
+from reviewer.said import in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Line:
     what: str
     quote: str
     at: Moment | None
+    took: str = ""
 
 
 _WHAT: Final = {
@@ -57,7 +61,9 @@ def lines_of(events: list[EventRow], person: Person, clock: Clock) -> list[Line]
     """The story in the plan's own order; openings in a row by one person are one line, with the last time."""
     lines: list[Line] = []
     for event in events:
-        line = Line(event.kind, _who(event, person), what_of(event.kind), _quote(event), clock.at(event.at))
+        line = Line(
+            event.kind, _who(event, person), what_of(event.kind), _quote(event), clock.at(event.at), _took(event)
+        )
         if lines and event.kind == Kind.PLAN_VIEWED and (lines[-1].kind, lines[-1].who) == (line.kind, line.who):
             lines[-1] = line
         else:
@@ -73,7 +79,16 @@ def what_of(kind: str) -> str:
 def _who(event: EventRow, person: Person) -> str:
     if event.actor_type == "person" and event.actor_id == str(person.pk):
         return _("You")
+    if event.actor_type == "system":
+        return in_words(event.actor_name or event.actor_id)
     return event.actor_name or event.actor_id
+
+
+def _took(event: EventRow) -> str:
+    """How long after opening the page a person decided, where the event says it."""
+    data: Any = msgspec.json.decode(event.data) if event.data else {}
+    length = data.get("milliseconds_on_page") if isinstance(data, dict) else None
+    return speed.took(timedelta(milliseconds=length)) if isinstance(length, int) else ""
 
 
 def _quote(event: EventRow) -> str:

@@ -4,7 +4,7 @@ from allauth.account.views import login, logout
 from django.conf import settings as django_settings
 from django.urls import include, path
 
-from reviewer.views import agents, audit, callbacks, errors, history, inbox, live, people, plan, settings, targets
+from reviewer.views import agents, callbacks, errors, history, inbox, live, people, plan, settings, targets
 from reviewer.views.health import healthz
 
 PLAN = "plans/<str:agent>/<str:target>/<str:plan_id>/"
@@ -21,8 +21,11 @@ urlpatterns = [
     path(f"{PLAN}replan/", plan.replan, name="plan-replan"),
     path("live/", live.live, name="live"),
     path("history/", history.history, name="history"),
-    path("audit/", audit.audit, name="audit"),
+    path("audit/", include("reviewer.audit_urls")),
     path("settings/", settings.settings, name="settings"),
+    path("settings/notifications/", include("reviewer.notifications.urls")),
+    path("settings/look/", settings.look, name="look"),
+    path("settings/password/", settings.password, name="password"),
     path("agents/", agents.agents, name="agents"),
     path("agents/<str:name>/", agents.agent, name="agent"),
     path("targets/", targets.targets, name="targets"),

@@ -35,6 +35,29 @@ def test_the_signed_example_feeds_a_plan(site, tmp_path):
     assert Plan.objects.get().plan_id == answer["plan_id"]
 
 
+def test_the_agent_of_the_example_feeds_a_plan_waits_and_withdraws_it(site, tmp_path):
+    made = make_agent(make_target("ledger"))
+    script = tmp_path / "agent.py"
+    script.write_text(block("<!-- example: agent.py -->"))
+    environ = {
+        "DESK": f"{site.url}/", "AGENT": made.agent.name, "API_KEY": made.api_key, "SECRET": made.webhook_secret,
+        "PATIENCE": "0.5", "PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environ,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"a person decides at {site.url}/plans/" in done.stdout
+    plan = Plan.objects.get()
+    assert (plan.operation, plan.state, plan.abandonment.reason) == ("limit.update", "abandoned", "task_ended")
+
+
 USE = """
 import django
 

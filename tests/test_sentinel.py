@@ -90,7 +90,7 @@ def decided(plan: Plan, reviewer) -> None:
         return
 
 
-def test_p138_l127_a_token_is_found_nowhere(
+def test_a138_l127_a_token_is_found_nowhere(
     database, owner_connection, stub_target, receiver, celery_worker, caplog, capfd, monkeypatch
 ):
     caplog.set_level(logging.DEBUG)
@@ -128,7 +128,9 @@ def test_p138_l127_a_token_is_found_nowhere(
 
     pages, reading = client_of(reviewer), client_of(auditor)
     for plan in [*plans, given_up]:
-        look_for("a plan's page", pages.get(url_of(plan)).content.decode())
+        shown = pages.get(url_of(plan))
+        look_for("a plan's page", shown.content.decode())
+        assert shown.headers["Referrer-Policy"] == "same-origin"
     for path in ("/", "/history/", "/audit/"):
         look_for(path, (reading if path == "/audit/" else pages).get(path).content.decode())
     _, bearer = create_token(email=auditor.email)

@@ -34,8 +34,13 @@ the desk is told:
 
 A process that is killed while it waits ends nothing: run with the same task id and the same store, the same calls give
 the same plan and the same key.
+
+`Desk.async_task` is the same for asyncio. `Task.replan` plans again in place of a plan, and says what differs. The
+guide, with an example of each, is docs/agents.md.
 """
 
+from plans.agent.awaiting import AsyncTask
+from plans.agent.comparing import Difference, Replanned
 from plans.agent.desk import Desk
 from plans.agent.errors import (
     AgentError,
@@ -67,18 +72,20 @@ from plans.agent.outcomes import (
     Waiting,
 )
 from plans.agent.plan import Plan
-from plans.agent.store import FileStore
+from plans.agent.store import FileStore, MemoryStore, Records, Store
 from plans.agent.task import EndedPlan, Evidence, Known, Task
 
 __all__ = [
     "Abandoned",
     "AgentError",
+    "AsyncTask",
     "Change",
     "Committed",
     "Conflict",
     "Desk",
     "DeskError",
     "DeskUnavailable",
+    "Difference",
     "EndedPlan",
     "Evidence",
     "Expired",
@@ -86,6 +93,7 @@ __all__ = [
     "ForeignPlan",
     "JsonValue",
     "Known",
+    "MemoryStore",
     "NotADryRun",
     "NotJson",
     "Outcome",
@@ -93,9 +101,12 @@ __all__ = [
     "Plan",
     "PlanInFlight",
     "PlanRefused",
+    "Records",
     "Refused",
     "Rejected",
+    "Replanned",
     "Stale",
+    "Store",
     "StoreError",
     "Task",
     "TaskEnded",

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from plans.agent import feeding, json_text, outcomes, waiting
+from plans.agent import feeding, json_text, outcomes, stopping, waiting
 from plans.agent.answers import Again, Follow, Reader, Surface, Verdict, committed_at
 from plans.agent.errors import DeskUnavailable, PlanWrite
 from plans.agent.http import Answer, NoAnswer
@@ -34,7 +34,7 @@ def commit_plan(line: Line, stored: StoredPlan) -> Outcome:
         found = waiting.look(line, stored)
         if not isinstance(found, Waiting | Unknown | Stale):
             return found
-        stored = line.store.get_plan(line.name, stored.plan.target, stored.plan.plan_id)
+        stored = line.ledger.get_plan(stored.plan)
     return _Attempts(line, stored.plan, line.patience(), stored.may_have_arrived).run()
 
 
@@ -49,11 +49,12 @@ class _Attempts:
 
     def run(self) -> Outcome:
         while True:
-            stored = self.line.store.get_plan(self.line.name, self.plan.target, self.plan.plan_id)
+            stopping.check()  # before it is on disk that an attempt may arrive
+            stored = self.line.ledger.get_plan(self.plan)
             if (why_not := self._why_not(stored)) is not None:
                 return why_not
-            token = self.line.store.token(self.line.name, self.plan)
-            if token is None or not self.line.store.begin_attempt(self.line.name, self.plan):
+            token = self.line.ledger.token(self.plan)
+            if token is None or not self.line.ledger.begin_attempt(self.plan):
                 # It ended, or was touched, since it was read: in another thread or process.
                 return waiting.look(self.line, stored)
             answer = self._send(token)
@@ -76,15 +77,12 @@ class _Attempts:
 
     def _send(self, token: Secret) -> Answer | NoAnswer:
         plan = self.plan
-        body = json_text.compose(
-            {"plan_token": token.reveal(), "input_fingerprint": plan.input_fingerprint, "plan_id": plan.plan_id}
-        )
         is_hosted = plan.origin == "hosted"
         return self.line.http.ask(
             "POST",
             f"/api/v1/operations/{plan.operation}/commit" if is_hosted else f"{waiting.path_of(plan)}/commit",
             query=None if is_hosted else {"target": plan.target},
-            body=Secret(body.decode()),
+            body=_body(plan, token),
             headers={"Idempotency-Key": plan.idempotency_key},
             timeout=self.patience.attempt,
         )
@@ -107,10 +105,8 @@ class _Attempts:
                 raise self.line.error(answer, token=token, plan_write=said, plan_id=self.plan.plan_id)
             case Waiting():
                 # Nobody has approved it, so no earlier attempt can have written either.
-                self.line.store.note_unsent(self.line.name, self.plan)
-                self.line.store.receive_plan(
-                    self.line.name, dataclasses.replace(self.plan, needs_approval=True), State.PENDING.value
-                )
+                self.line.ledger.note_unsent(self.plan)
+                self.line.ledger.receive_plan(dataclasses.replace(self.plan, needs_approval=True), State.PENDING.value)
                 return verdict
             case _:
                 at = committed_at(answer) if isinstance(answer, Answer) else None
@@ -120,7 +116,7 @@ class _Attempts:
         """An attempt that proves nothing stays on disk as such; one that wrote nothing leaves the plan as it was."""
         self.may_have_arrived = self.may_have_arrived or not wrote_nothing
         if not self.may_have_arrived:
-            self.line.store.note_unsent(self.line.name, self.plan)
+            self.line.ledger.note_unsent(self.plan)
 
     def _give_up(self) -> Outcome:
         if not self.may_have_arrived:
@@ -131,12 +127,12 @@ class _Attempts:
         """The state by plan id, after the attempts; unknown where even that cannot tell."""
         found = waiting.ask_state(self.line, self.plan, self.line.patience(self.line.pace.farewell))
         if found in (None, State.PENDING, State.UNKNOWN):
-            self.line.store.note_state(self.line.name, self.plan, State.UNKNOWN.value)
+            self.line.ledger.note_state(self.plan, State.UNKNOWN.value)
             return Unknown(self.plan.plan_id, self.plan.review_url)
         return self._read(found)
 
     def _read(self, found: "outcomes.Ended | State | None") -> Outcome:
-        return waiting.read(self.line.store.get_plan(self.line.name, self.plan.target, self.plan.plan_id), found)
+        return waiting.read(self.line.ledger.get_plan(self.plan), found)
 
     def _follow(self, reason: str, retry_after: float | None) -> Outcome | None:
         """Polls while the desk says that an attempt is under way; None where it says that none is any more."""
@@ -150,7 +146,7 @@ class _Attempts:
                 return self._read(found)
         if reason == "committing" and found in (None, State.COMMITTING):
             return Waiting(self.plan.plan_id, self.plan.review_url, "committing")
-        self.line.store.note_state(self.line.name, self.plan, State.UNKNOWN.value)
+        self.line.ledger.note_state(self.plan, State.UNKNOWN.value)
         return Unknown(self.plan.plan_id, self.plan.review_url)
 
     def _wait_behind_fence(self, retry_after: float | None) -> Outcome | None:
@@ -159,6 +155,11 @@ class _Attempts:
             return Waiting(self.plan.plan_id, self.plan.review_url, "fenced")
         found = waiting.ask_state(self.line, self.plan, self.patience)
         return None if found is State.PENDING else self._read(found)
+
+
+def _body(plan: Plan, token: Secret) -> Secret:
+    members = {"plan_token": token.reveal(), "input_fingerprint": plan.input_fingerprint, "plan_id": plan.plan_id}
+    return Secret(json_text.compose(members).decode())
 
 
 def _instead_of_sending(line: Line, stored: StoredPlan, known: Outcome | None) -> Outcome:

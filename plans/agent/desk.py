@@ -5,12 +5,15 @@ from typing import Self
 
 from plans import signatures
 from plans.agent import telling
+from plans.agent.awaiting import AsyncTask
 from plans.agent.clock import DeskClock
 from plans.agent.http import Http
+from plans.agent.ledger import Ledger
 from plans.agent.line import Line, Pace
+from plans.agent.sealing import Seal
 from plans.agent.secrets import Secret
-from plans.agent.store import FileStore
-from plans.agent.task import Task
+from plans.agent.store import Store
+from plans.agent.task import Evidence, Task, checked_task_id
 from plans.identifiers import is_identifier
 
 
@@ -23,7 +26,7 @@ class Desk:
     """
 
     def __init__(
-        self, base_url: str, api_key: str, *, agent: str, store: FileStore, webhook_secret: str | None = None,
+        self, base_url: str, api_key: str, *, agent: str, store: Store, webhook_secret: str | None = None,
         pace: Pace | None = None,
     ) -> None:  # fmt: skip
         if not is_identifier(agent):
@@ -31,12 +34,13 @@ class Desk:
         clock = DeskClock()
         key = Secret(api_key)
         http = Http(base_url, key, clock)
+        name = f"{http.base_url} {agent}"
         self._line = Line(
-            name=f"{http.base_url} {agent}",
+            name=name,
             agent=agent,
             http=http,
             clock=clock,
-            store=store,
+            ledger=Ledger(store, name, Seal(key)),
             pace=pace or Pace(),
             api_key=key,
             webhook_secret=signatures.parse_secret(webhook_secret) if webhook_secret is not None else None,
@@ -52,6 +56,15 @@ class Desk:
         """
         telling.tell_rest(self._line, is_new_run=True)
         return Task(self._line, task_id)
+
+    def async_task(self, task_id: str) -> AsyncTask:
+        """The task of this id for asyncio: use it with `async with`. It is opened, as by `task`, in another thread."""
+
+        def open_task(reads: list[Evidence]) -> Task:
+            telling.tell_rest(self._line, is_new_run=True)
+            return Task(self._line, task_id, reads)
+
+        return AsyncTask(open_task, checked_task_id(task_id))
 
     def close(self) -> None:
         """Closes the connections. Tasks go on working, with new ones."""

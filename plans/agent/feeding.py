@@ -2,8 +2,9 @@
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -15,7 +16,7 @@ from plans.agent.json_text import compose, raw
 from plans.agent.line import FINAL, Line, is_worth_a_retry, retry_after
 from plans.agent.plan import StoredPlan
 from plans.agent.secrets import Secret
-from plans.identifiers import is_identifier
+from plans.identifiers import is_idempotency_key, is_identifier
 from plans.instants import parse_instant
 from plans.states import State
 
@@ -35,7 +36,7 @@ class DryRunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A target's answer to a dry run; what a plan does not need is left out. `actions` is the text received."""
 
     plan_id: str
-    plan_token: str
+    plan_token: Secret
     expires_at: str
     input_fingerprint: str
     actions: msgspec.Raw
@@ -48,11 +49,6 @@ class DryRunAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return f"DryRunAnswer({self.plan_id!r})"
 
     @property
-    def token(self) -> Secret:
-        """The token, hidden."""
-        return Secret(self.plan_token)
-
-    @property
     def actions_json(self) -> str:
         """The actions, as the text received."""
         return bytes(self.actions).decode()
@@ -63,30 +59,62 @@ class DryRunAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return parse_instant(self.expires_at)
 
 
-def read_dry_run(answer: str | bytes | Mapping[str, object]) -> DryRunAnswer:
+TargetAnswer: TypeAlias = str | bytes | Mapping[str, object]
+"""What a target answered to a dry run: best the text or bytes as received."""
+
+
+def hide_answer(answer: TargetAnswer) -> Secret:
+    """A target's answer, from here on out of sight: its token stands in it. Refuses what is no JSON with NotADryRun."""
+    hidden = None
+    with suppress(ValueError):
+        if isinstance(answer, Mapping):
+            answer = json_text.freeze(answer)
+        if isinstance(answer, str | bytes):
+            hidden = Secret(answer if isinstance(answer, str) else answer.decode())
+    del answer  # no traceback of what is raised here shows it
+    if hidden is None:
+        raise _no_dry_run("it is not JSON")
+    return hidden
+
+
+def read_dry_run(answer: Secret) -> DryRunAnswer:
     """The plan in a target's answer: the whole object, or its member `plan`.
 
     Refuses with NotADryRun what lacks a member of a plan, and what says that it was written already: a target that
     ignored the dry run may have done the thing, and a plan of it would do it twice.
     """
-    text = json_text.freeze(answer) if isinstance(answer, Mapping) else answer
-    body = text.encode() if isinstance(text, str) else text
+    found = _read(answer)
+    if isinstance(found, str):
+        raise _no_dry_run(found)
+    return found
+
+
+def _read(answer: Secret) -> DryRunAnswer | str:
+    """The plan, or what is wrong with it. Raises nothing, so that no traceback shows what stands in its variables."""
+    body = answer.reveal().encode(errors="replace")
     try:
         members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        _refuse_writes(members)
+        was_written = _says_written(members)
         if "plan" in members and "plan_token" not in members:
             body = bytes(members["plan"])
-            _refuse_writes(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
-        found = msgspec.json.decode(body, type=DryRunAnswer)
-        actions = msgspec.json.decode(found.actions, type=list[_ActionTarget])
-        problem = _problem(found, len(actions))
-    except (msgspec.DecodeError, UnicodeError) as error:
+            was_written = was_written or _says_written(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+        if was_written:
+            return "it says that this was no dry run"
+        found = msgspec.json.decode(body, type=DryRunAnswer, dec_hook=_make_secret)
+        return _problem(found, len(msgspec.json.decode(found.actions, type=list[_ActionTarget]))) or found
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         # A message of the library names members and types, and no values, unless it is about the syntax.
-        is_shape = isinstance(error, msgspec.ValidationError)
-        problem = str(error) if is_shape else "it is not JSON"
-    if problem:
-        raise NotADryRun(f"No answer of a dry run: {problem}. Nothing was fed, and the target may have written.")
-    return found
+        return str(error) if isinstance(error, msgspec.ValidationError) else "it is not JSON"
+
+
+def _make_secret(kind: type, value: object) -> Secret:
+    if kind is not Secret or not isinstance(value, str) or not value:
+        raise ValueError("Expected a text that is not empty")  # no word of the value: the library passes this on
+    return Secret(value)
+
+
+def _no_dry_run(problem: str) -> NotADryRun:
+    return NotADryRun(f"No answer of a dry run: {problem}. Nothing was fed, and the target may have written.")
 
 
 def compose_delivery(
@@ -100,10 +128,9 @@ def compose_delivery(
         "created_at": found.created_at,
     }  # fmt: skip
     visible = {"plan_id": found.plan_id, "expires_at": found.expires_at, "input_fingerprint": found.input_fingerprint}
-    token = found.plan_token
-    if token in compose({**rest, **visible, "actions": found.actions}).decode():
+    if found.plan_token.is_in(compose({**rest, **visible, "actions": found.actions}).decode()):
         raise AgentError("The plan's token stands in the plan outside its own member; nothing was fed.")
-    plan = {**visible, "plan_token": token, "actions": found.actions}
+    plan = {**visible, "plan_token": found.plan_token.reveal(), "actions": found.actions}
     data = compose({**rest, "plan": msgspec.Raw(compose(plan))})
     return Secret(compose({"type": "plan.created", "timestamp": timestamp, "data": msgspec.Raw(data)}).decode())
 
@@ -115,7 +142,7 @@ def deliver(line: Line, stored: StoredPlan) -> StoredPlan:
     DeskUnavailable where it was not reached (the delivery is kept).
     """
     plan = stored.plan
-    body, token = line.store.delivery(line.name, plan), line.store.token(line.name, plan)
+    body, token = line.ledger.delivery(plan), line.ledger.token(plan)
     if body is None or stored.delivery_id is None:
         return stored
     patience = line.patience()
@@ -126,7 +153,7 @@ def deliver(line: Line, stored: StoredPlan) -> StoredPlan:
         if members.get("plan_id") == plan.plan_id:
             return _received(line, stored, members)
         if isinstance(answer, Answer) and answer.status in FINAL:
-            line.store.forget_plan(line.name, plan)
+            line.ledger.forget_plan(plan)
             raise line.error(answer, PlanRefused, token=token, plan_write="none", plan_id=plan.plan_id)
         is_no = isinstance(answer, Answer) and answer.status in (401, 404)
         noes += is_no
@@ -157,26 +184,26 @@ def _received(line: Line, stored: StoredPlan, members: dict[str, Any]) -> Stored
     key, url = members.get("idempotency_key"), members.get("review_url")
     plan = dataclasses.replace(
         plan,
-        idempotency_key=key if isinstance(key, str) and key else plan.idempotency_key,
-        review_url=url if isinstance(url, str) else plan.review_url,
+        idempotency_key=key if isinstance(key, str) and is_idempotency_key(key) else plan.idempotency_key,
+        review_url=url if isinstance(url, str) and url.isprintable() else plan.review_url,
     )
     state = members.get("state")
-    return line.store.receive_plan(line.name, plan, state if state in set(State) else State.PENDING.value)
+    return line.ledger.receive_plan(plan, state if state in set(State) else State.PENDING.value)
 
 
-def _refuse_writes(members: Mapping[str, msgspec.Raw]) -> None:
+def _says_written(members: Mapping[str, msgspec.Raw]) -> bool:
+    """Whether the answer says that this was no dry run, or is of a plan that has come further than one."""
     state = bytes(members.get("state", msgspec.Raw(b"null"))).decode().strip().strip('"')
     dry_run = bytes(members.get("dry_run", msgspec.Raw(b"true"))).decode().strip()
-    if dry_run in ("false", "null", "0") or state in set(State) - {State.PENDING}:
-        raise NotADryRun("The answer says that this was no dry run: the target may have written. Nothing was fed.")
+    return dry_run in ("false", "null", "0") or state in set(State) - {State.PENDING}
 
 
 def _problem(found: DryRunAnswer, actions: int) -> str:
     """What is wrong with the members of a plan; empty where nothing is."""
     if not is_identifier(found.plan_id):
         return "its plan_id is no identifier"
-    if not found.plan_token or not found.input_fingerprint.strip():
-        return "its plan_token or input_fingerprint is blank"
+    if not found.input_fingerprint.strip():
+        return "its input_fingerprint is blank"
     if actions == 0:
         return "it has no actions"
     try:

@@ -3,16 +3,19 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from plans.agent import json_text
+from plans.agent import json_text, stopping
 from plans.agent.clock import DeskClock, steady
 from plans.agent.json_text import JsonValue
 from plans.agent.secrets import Secret
+
+if TYPE_CHECKING:
+    from urllib3._base_connection import BaseHTTPConnection  # a name of type stubs only
 
 MAX_ANSWER: Final = 8 * 1024 * 1024
 """Bytes of the longest answer that is read: a result (CONTRACT section 6: 1 MiB), escaped, with room to spare."""
@@ -68,6 +71,7 @@ class _Connection(HTTPConnection):
     debuglevel = 0  # whoever turns http.client's own on would have it print headers and bodies
 
     def connect(self) -> None:
+        stopping.watch(self)
         why = ""
         try:
             super().connect()
@@ -75,12 +79,18 @@ class _Connection(HTTPConnection):
             why = type(failure).__name__
         if why:
             raise NotConnected(why)
+        stopping.check()
+
+    def request(self, *args: Any, **options: Any) -> None:
+        stopping.watch(self)
+        super().request(*args, **options)
 
 
 class _TlsConnection(HTTPSConnection):
     debuglevel = 0
 
     def connect(self) -> None:
+        stopping.watch(self)
         why = ""
         try:
             super().connect()
@@ -88,14 +98,27 @@ class _TlsConnection(HTTPSConnection):
             why = type(failure).__name__
         if why:
             raise NotConnected(why)
+        stopping.check()
+
+    def request(self, *args: Any, **options: Any) -> None:
+        stopping.watch(self)
+        super().request(*args, **options)
 
 
 class _Pool(urllib3.HTTPConnectionPool):
     ConnectionCls = _Connection
 
+    def _put_conn(self, conn: "BaseHTTPConnection | None") -> None:
+        stopping.unwatch()  # from here on it may be another call's
+        super()._put_conn(conn)
+
 
 class _TlsPool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _TlsConnection
+
+    def _put_conn(self, conn: "BaseHTTPConnection | None") -> None:
+        stopping.unwatch()
+        super()._put_conn(conn)
 
 
 class Http:
@@ -122,27 +145,40 @@ class Http:
 
         `timeout` bounds the whole exchange, in seconds. A signed request carries no API key.
         """
+        stopping.check()
         url = self.base_url + path + (f"?{urlencode(query)}" if query else "")
         sent = {"Accept": ACCEPT, "User-Agent": "plandesk-agent", **(headers or {})}
         if body is not None:
             sent["Content-Type"] = "application/json"
-        started = steady()
         try:
-            response = self._pool().urlopen(
-                method,
-                url,
-                body=None if body is None else body.reveal().encode(),
-                headers=sent if is_signed else {**sent, "Authorization": f"Bearer {self._api_key.reveal()}"},
-                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT, timeout), read=timeout),
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-            content = _read(response, started + timeout)
+            answer = self._exchange(method, url, body, sent, timeout, is_signed=is_signed)
         except NotConnected as failure:
-            return NoAnswer(False, str(failure))
+            answer = NoAnswer(False, str(failure))
         except (urllib3.exceptions.HTTPError, OSError) as failure:
-            return NoAnswer(True, type(failure).__name__)
+            answer = NoAnswer(True, type(failure).__name__)
+        except BaseException as interruption:
+            # On its way out, but without the frames below, whose variables are the key and the token.
+            interruption.__context__ = None
+            raise interruption.with_traceback(None)  # noqa: B904
+        if isinstance(answer, NoAnswer):
+            stopping.check()
+        return answer
+
+    def _exchange(
+        self, method: str, url: str, body: Secret | None, sent: dict[str, str], timeout: float, *, is_signed: bool
+    ) -> Answer | NoAnswer:
+        started = steady()
+        response = self._pool().urlopen(
+            method,
+            url,
+            body=None if body is None else body.reveal().encode(),
+            headers=sent if is_signed else {**sent, "Authorization": f"Bearer {self._api_key.reveal()}"},
+            timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT, timeout), read=timeout),
+            retries=False,
+            redirect=False,
+            preload_content=False,
+        )
+        content = _read(response, started + timeout)
         self._clock.learn(response.headers.get("Date"), started, steady())
         if content is None:
             return NoAnswer(True, "the answer was too long, or too slow")

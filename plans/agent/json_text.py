@@ -20,8 +20,9 @@ _LONGEST_INTEGER: Final = 4_000
 def freeze(value: object) -> str:
     """The one JSON text of this value, as it is now; later changes to the value change nothing.
 
-    Takes None, bool, int, finite float, Decimal (written with its own digits), str, list, tuple, and mappings with
-    text keys. Refuses everything else, and whatever the desk refuses (CONTRACT section 4), with NotJson.
+    Takes None, bool, int, finite float, Decimal (written with its own digits), str, list, tuple, mappings with text
+    keys, and msgspec.Raw (JSON text, which stays as it is). Refuses everything else, and whatever the desk refuses
+    (CONTRACT section 4), with NotJson.
     """
     try:
         text = _write(value, "")
@@ -50,6 +51,11 @@ def raw(text: str) -> msgspec.Raw:
     return msgspec.Raw(text.encode())
 
 
+def members_as_written(text: str) -> dict[str, msgspec.Raw]:
+    """The members of an object, each as the text it is: `freeze` writes them again as they stand here."""
+    return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+
+
 def read(body: bytes) -> JsonValue:
     """The value of an answer's body. ValueError where it is not JSON."""
     value: JsonValue = json.loads(body.decode(), parse_int=_integer, parse_constant=_refuse)
@@ -67,6 +73,8 @@ def _refuse(name: str) -> Any:
 def _write(value: object, at: str) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode()
     if isinstance(value, str):
         return json.dumps(str(value), ensure_ascii=False)
     if isinstance(value, int):

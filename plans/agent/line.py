@@ -1,18 +1,17 @@
 """A line to one desk for one agent: its address and secrets, its clock, the store, and how patiently to ask."""
 
 import random
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from plans import signatures
-from plans.agent import json_text
+from plans.agent import json_text, stopping
 from plans.agent.clock import DeskClock, steady
 from plans.agent.errors import DeskError, DeskUnavailable, PlanWrite
 from plans.agent.http import Answer, Http, NoAnswer
+from plans.agent.ledger import Ledger
 from plans.agent.secrets import Secret
-from plans.agent.store import FileStore
 
 FINAL: Final = frozenset({400, 405, 413, 415, 422})
 """Statuses after which the same request is never worth sending again (CONTRACT 5.1)."""
@@ -59,7 +58,7 @@ class Patience:
         if delay >= self.left:
             return False
         self._pauses += 1
-        time.sleep(delay)
+        stopping.sleep(delay)
         return True
 
 
@@ -71,7 +70,7 @@ class Line:
     agent: str
     http: Http
     clock: DeskClock
-    store: FileStore
+    ledger: Ledger
     pace: Pace
     api_key: Secret = field(repr=False)
     webhook_secret: signatures.Secret | None = field(repr=False)

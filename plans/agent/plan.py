@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from plans.agent.json_text import JsonValue
 from plans.agent.outcomes import Ended, again
@@ -87,11 +87,3 @@ class StoredPlan:
 
 
 IN_FLIGHT: frozenset[str] = frozenset({FEEDING, State.PENDING, State.COMMITTING, State.UNKNOWN})
-
-
-def plan_members(members: dict[str, Any]) -> Plan:
-    """A Plan from its members, instants as text."""
-    known = dict(members)
-    for name in ("created_at", "expires_at"):
-        known[name] = datetime.fromisoformat(known[name])
-    return Plan(**known)

@@ -10,6 +10,7 @@ from plans.agent.line import Line, is_worth_a_retry
 from plans.agent.outcomes import Committed, Ended
 from plans.agent.plan import FEEDING, Plan, StoredPlan
 from plans.agent.waiting import has_expired
+from plans.identifiers import is_identifier
 from plans.instants import format_instant, parse_instant
 from plans.states import State
 
@@ -38,22 +39,22 @@ def find_same(line: Line, request: Request) -> Plan | None:
     A committed one is, where doing it again would be doing it twice: it has an intent, or an earlier run made it and
     this run, going through the same steps, has not met it yet.
     """
-    found = line.store.find_same(
-        line.name, request.task_id, request.target, request.operation, request.inputs_sorted, request.intent
+    found = line.ledger.find_same(
+        request.task_id, request.target, request.operation, request.inputs_sorted, request.intent
     )
     for stored in found:
         if stored.plan.plan_id == request.replaces or (stored.touched_by and not stored.may_be_written):
             continue
         if is_usable(line, stored, request.run):
-            line.store.take_up(line.name, stored.plan, request.run)
-            return line.store.get_plan(line.name, stored.plan.target, stored.plan.plan_id).plan
+            line.ledger.take_up(stored.plan, request.run)
+            return line.ledger.get_plan(stored.plan).plan
     return None
 
 
 def is_usable(line: Line, stored: StoredPlan, run: int) -> bool:
     """Whether the plan stands for the same request made now."""
     if stored.state == FEEDING:
-        if has_expired(line, stored.plan):
+        if has_expired(line, stored.plan) or line.ledger.delivery(stored.plan) is None:
             return False
         stored = _fed(line, stored)
     outcome = stored.outcome
@@ -61,9 +62,14 @@ def is_usable(line: Line, stored: StoredPlan, run: int) -> bool:
         state = _state_now(line, stored.plan)
         if isinstance(state, State):
             may_be_written = stored.may_have_arrived or state is not State.PENDING
-            return may_be_written or not has_expired(line, stored.plan)
+            return may_be_written or (_can_be_sent(line, stored.plan) and not has_expired(line, stored.plan))
         outcome = state
     return isinstance(outcome, Committed) and (stored.plan.intent is not None or stored.run != run)
+
+
+def _can_be_sent(line: Line, plan: Plan) -> bool:
+    """False for a plan that was withdrawn here, or kept under another API key: its token is gone."""
+    return bool(plan.needs_approval) or line.ledger.token(plan) is not None
 
 
 def dry_run(line: Line, request: Request) -> Plan:
@@ -86,10 +92,10 @@ def dry_run(line: Line, request: Request) -> Plan:
         raise line.error(answer, DeskUnavailable, plan_write="none")
     if answer.status >= 300:
         raise line.error(answer, PlanRefused, plan_write="none")
-    found = feeding.read_dry_run(answer.body)
-    if found.target is None or found.approval not in ("required", "not_required"):
+    found = feeding.read_dry_run(feeding.hide_answer(answer.body))
+    if not is_identifier(found.target or "") or found.approval not in ("required", "not_required"):
         raise NotADryRun("The desk's answer to a dry run lacks its target or approval.")
-    return _keep_hosted(line, request, found, found.target)
+    return _keep_hosted(line, request, found, found.target or "")
 
 
 def submit(line: Line, request: Request, found: DryRunAnswer) -> Plan:
@@ -111,12 +117,11 @@ def submit(line: Line, request: Request, found: DryRunAnswer) -> Plan:
         evidence_json=request.evidence_json,
         timestamp=format_instant(line.clock.middle()),
     )
-    stored = line.store.add_plan(
-        line.name,
+    stored = line.ledger.add_plan(
         plan,
         inputs_sorted=request.inputs_sorted,
         run=request.run,
-        token=found.token,
+        token=found.plan_token,
         delivery_id=request.delivery_id,
         delivery=delivery,
     )
@@ -126,15 +131,14 @@ def submit(line: Line, request: Request, found: DryRunAnswer) -> Plan:
 def _fed(line: Line, stored: StoredPlan) -> StoredPlan:
     fed = feeding.deliver(line, stored)
     if fed.state == State.PENDING:
-        line.store.supersede(line.name, fed.plan)
+        line.ledger.supersede(fed.plan)
     return fed
 
 
 def _keep_hosted(line: Line, request: Request, found: DryRunAnswer, target: str) -> Plan:
     plan = _plan(line, request, found, target, needs_approval=found.approval == "required")
-    token = found.token
-    line.store.add_plan(line.name, plan, inputs_sorted=request.inputs_sorted, run=request.run, token=token)
-    line.store.supersede(line.name, plan)
+    line.ledger.add_plan(plan, inputs_sorted=request.inputs_sorted, run=request.run, token=found.plan_token)
+    line.ledger.supersede(plan)
     return plan
 
 
@@ -176,11 +180,11 @@ def _refuse_while_unknown(line: Line, request: Request) -> None:
     The same thing: the same intent, or the plan to replace; and in the same task, of one operation, whatever two
     different intents do not tell apart.
     """
-    for stored in line.store.find_in_flight(line.name):
+    for stored in line.ledger.find_in_flight():
         if stored.may_be_written and _is_same_thing(stored, request):
             plan = stored.plan
             state = _state_now(line, plan)
-            if isinstance(state, State) and line.store.get_plan(line.name, plan.target, plan.plan_id).may_be_written:
+            if isinstance(state, State) and line.ledger.get_plan(plan).may_be_written:
                 raise PlanInFlight(plan.plan_id)
 
 

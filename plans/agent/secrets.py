@@ -28,6 +28,10 @@ class Secret:
         """The text itself, for the one line that sends, stores or signs with it."""
         return self.__text
 
+    def is_in(self, text: str) -> bool:
+        """Whether this text shows the secret."""
+        return self.__text in text
+
     def hide_in(self, text: str) -> str:
         """This text without the secret: what may be shown, logged or raised."""
         if len(self.__text) < _SHORTEST_INSIDE:

@@ -6,17 +6,19 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, TypeAlias
 
-from plans.agent import committing, json_text, planning, telling, waiting
+from plans.agent import committing, json_text, planning, stopping, telling, waiting
+from plans.agent.comparing import Replanned, compare
 from plans.agent.errors import DeskError, ForeignPlan, NotJson, TaskEnded
-from plans.agent.feeding import read_dry_run
+from plans.agent.feeding import TargetAnswer, hide_answer, read_dry_run
 from plans.agent.json_text import compose
+from plans.agent.ledger import Untold
 from plans.agent.line import Line
 from plans.agent.outcomes import Abandoned, Ended, Outcome, Unavailable
 from plans.agent.plan import Plan, StoredPlan
 from plans.agent.planning import Request
-from plans.agent.store import Untold
+from plans.agent.secrets import Secret
 from plans.identifiers import is_identifier
 from plans.states import State
 
@@ -25,6 +27,10 @@ MAX_WRITTEN = 1_000
 
 MAX_EVIDENCE = 50
 """Pieces of evidence that go with a plan (CONTRACT section 4); of more reads, the latest."""
+
+
+AbandonReason: TypeAlias = Literal["task_ended", "intent_changed", "inputs_changed"]
+"""Why an agent withdraws a plan (CONTRACT 5.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +64,13 @@ class Task:
     it was. A task ends once. Safe with threads; a forked child never ends its parent's task.
     """
 
-    def __init__(self, line: Line, task_id: str) -> None:
-        if not is_identifier(task_id):
-            raise ValueError("A task id is 1 to 128 of letters, digits, _ . : - and starts with a letter or digit.")
-        self.task_id = task_id
+    def __init__(self, line: Line, task_id: str, reads: list[Evidence] | None = None) -> None:
+        self.task_id = checked_task_id(task_id)
         self.ended: list[EndedPlan] = []
         self._line = line
-        self._run = line.store.open_task(line.name, task_id)
+        self._run = line.ledger.open_task(task_id)
         self._pid = os.getpid()
-        self._reads: list[Evidence] = []
+        self._reads: list[Evidence] = [] if reads is None else reads
         self._locks: dict[tuple[int, str], threading.Lock] = {}
 
     def __repr__(self) -> str:
@@ -96,7 +100,7 @@ class Task:
             return planning.dry_run(self._line, request)
 
     def submit(
-        self, target: str, operation: str, inputs: Mapping[str, object], answer: str | bytes | Mapping[str, object], *,
+        self, target: str, operation: str, inputs: Mapping[str, object], answer: TargetAnswer, *,
         intent: str | None = None, replaces: Plan | str | None = None, summary: str | None = None,
         evidence: Iterable[Evidence] | None = None,
     ) -> Plan:  # fmt: skip
@@ -107,6 +111,16 @@ class Task:
         refused with NotADryRun and nothing is sent. Once the desk has a plan of the same target, operation, inputs and
         intent, that one is returned and this answer is dropped, as with `dry_run`.
         """
+        try:
+            hidden = hide_answer(answer)
+        finally:
+            del answer  # its token stands in it: no traceback shows it
+        return self._submit(target, operation, inputs, hidden, intent, replaces, summary, evidence)
+
+    def _submit(
+        self, target: str, operation: str, inputs: Mapping[str, object], answer: Secret, intent: str | None,
+        replaces: Plan | str | None, summary: str | None, evidence: Iterable[Evidence] | None,
+    ) -> Plan:  # fmt: skip
         found = read_dry_run(answer)
         request = self._request(target, operation, inputs, intent, replaces, summary, evidence)
         with self._lock(request):
@@ -114,14 +128,40 @@ class Task:
                 return known
             return planning.submit(self._line, request, found)
 
+    def replan(
+        self, plan: Plan, inputs: Mapping[str, object] | None = None, *,
+        answer: TargetAnswer | None = None, summary: str | None = None, evidence: Iterable[Evidence] | None = None,
+    ) -> Replanned:  # fmt: skip
+        """Plans the same thing again, after a conflict, an expiry or a write: a new dry run that replaces this plan.
+
+        Operation, intent, summary and, unless others are given, the inputs are this plan's. Says what the new plan
+        would write otherwise. A submitted plan takes the target's `answer` to a new dry run; another takes none.
+        Raises as `dry_run` and `submit` do: PlanInFlight while the old plan may still be written.
+        """
+        try:
+            hidden = hide_answer(answer) if answer is not None else None
+        finally:
+            del answer  # its token stands in it: no traceback shows it
+        return self._replan(plan, inputs, hidden, summary, evidence)
+
+    def _replan(
+        self, plan: Plan, inputs: Mapping[str, object] | None, answer: Secret | None, summary: str | None,
+        evidence: Iterable[Evidence] | None,
+    ) -> Replanned:  # fmt: skip
+        old = self._own(plan).plan
+        if (old.origin == "fed") != (answer is not None):
+            raise ValueError("A plan that was submitted, and no other, is planned again with its target's new answer.")
+        named = inputs if inputs is not None else json_text.members_as_written(old.inputs_json)
+        about = summary if summary is not None else old.summary
+        if answer is None:
+            new = self.dry_run(old.operation, named, intent=old.intent, replaces=old, summary=about, evidence=evidence)
+        else:
+            new = self._submit(old.target, old.operation, named, answer, old.intent, old, about, evidence)
+        return Replanned(new, old, compare(old, new))
+
     def read(self, tool: str, note: str | None = None, *, url: str | None = None) -> Evidence:
         """Notes what a tool was asked and what it said; it goes as evidence with the plans made after it."""
-        if url is not None and not url.startswith("https://"):
-            raise ValueError("The address of a piece of evidence must be https.")
-        piece = Evidence(tool, note, url)
-        json_text.freeze([tool, note, url])
-        self._reads.append(piece)
-        return piece
+        return note_read(self._reads, tool, note, url)
 
     # act
 
@@ -143,9 +183,7 @@ class Task:
         """
         return self._tell(plan, waiting.wait_for(self._line, self._own(plan), timeout))
 
-    def abandon(
-        self, plan: Plan, reason: Literal["task_ended", "intent_changed", "inputs_changed"] = "intent_changed"
-    ) -> Outcome:
+    def abandon(self, plan: Plan, reason: AbandonReason = "intent_changed") -> Outcome:
         """Withdraws the plan, and says what the desk says became of it: it may have been committed a moment ago.
 
         Unavailable where the desk could not be told yet; it will be, and the plan is not committed here meanwhile.
@@ -157,8 +195,8 @@ class Task:
         body = compose({"reason": reason}).decode()
         what = f"abandonment of plan {plan.plan_id}"
         line = self._line
-        line.store.withdraw(line.name, plan)
-        kept = line.store.keep_untold(line.name, Untold(0, self.task_id, what, path, body, telling.now(line)))
+        line.ledger.withdraw(plan)
+        kept = line.ledger.keep_untold(Untold(self.task_id, what, path, body, telling.now(line)))
         if telling.tell(line, kept, line.patience()) is None:
             return Unavailable(plan.plan_id)
         return self._tell(plan, waiting.look(line, self._own(plan)))
@@ -173,11 +211,11 @@ class Task:
         if not 1 <= len(written) <= MAX_WRITTEN or not all(name.strip() for name in written):
             raise ValueError(f"Name 1 to {MAX_WRITTEN} written records.")
         line = self._line
-        stale = line.store.touch(line.name, target, written)
+        stale = line.ledger.touch(target, written)
         what = f"write to {', '.join(written[:3])}{' ...' if len(written) > 3 else ''}"
         path = f"/api/v1/tasks/{self.task_id}/writes"
         body = compose({"target": target, "targets": written}).decode()
-        kept = line.store.keep_untold(line.name, Untold(0, self.task_id, what, path, body, telling.now(line)))
+        kept = line.ledger.keep_untold(Untold(self.task_id, what, path, body, telling.now(line)))
         telling.tell(line, kept, line.patience(line.pace.farewell))
         return stale
 
@@ -195,11 +233,12 @@ class Task:
         context was left.
         """
         line = self._line
-        if line.store.is_ended(line.name, self.task_id):
+        if line.ledger.is_ended(self.task_id):
             return self.ended
         open_plans = [stored for stored in self._stored() if stored.is_in_flight]
         path = f"/api/v1/tasks/{self.task_id}/end"
-        kept = line.store.end_task(line.name, self.task_id, at=telling.now(line), path=path)
+        untold = Untold(self.task_id, f"end of task {self.task_id}", path, "{}", telling.now(line))
+        kept = line.ledger.end_task(untold)
         told = {}
         try:
             if answer := telling.tell(line, kept, line.patience(line.pace.farewell)):
@@ -225,36 +264,42 @@ class Task:
         state = told.get((plan.target, plan.plan_id))
         if state is None:
             return stored.state
-        self._line.store.note_state(self._line.name, plan, state)
+        self._line.ledger.note_state(plan, state)
         if state == State.ABANDONED and not stored.may_be_written:
-            self._line.store.settle(self._line.name, plan, Abandoned(plan.plan_id, "task_ended"))
+            self._line.ledger.settle(plan, Abandoned(plan.plan_id, "task_ended"))
         return state
 
     def _tell(self, plan: Plan, outcome: Outcome) -> Outcome:
-        """The outcome, noted as told: an end that is told again is a replay."""
+        """The outcome, noted as told: an end that is told again is a replay. A cancelled call tells nobody."""
+        stopping.check()
         if isinstance(outcome, Ended):
-            self._line.store.note_told(self._line.name, plan)
+            self._line.ledger.note_told(plan)
         return outcome
 
     def _stored(self) -> list[StoredPlan]:
-        return self._line.store.find_plans(self._line.name, self.task_id)
+        return self._line.ledger.find_plans(self.task_id)
 
     def _own(self, plan: Plan) -> StoredPlan:
+        if plan.task_id != self.task_id:
+            raise ForeignPlan(f"Plan {plan.plan_id} belongs to task {plan.task_id}, not to {self.task_id}.")
         try:
-            stored = self._line.store.get_plan(self._line.name, plan.target, plan.plan_id)
+            stored = self._line.ledger.get_plan(plan)
         except LookupError:
             raise ForeignPlan(f"Plan {plan.plan_id} is not in this store.") from None
-        same = (plan.task_id, plan.input_fingerprint, plan.inputs_json)
-        if stored.plan.task_id != self.task_id:
-            raise ForeignPlan(f"Plan {plan.plan_id} belongs to task {stored.plan.task_id}, not to {self.task_id}.")
-        if same != (stored.plan.task_id, stored.plan.input_fingerprint, stored.plan.inputs_json):
+        same = (plan.operation, plan.input_fingerprint, plan.inputs_json, plan.actions_json)
+        if same != (
+            stored.plan.operation,
+            stored.plan.input_fingerprint,
+            stored.plan.inputs_json,
+            stored.plan.actions_json,
+        ):
             raise ForeignPlan(f"This is not plan {plan.plan_id} as it was made.")
         return stored
 
     def _find_same(self, request: Request) -> Plan | None:
         if known := planning.find_same(self._line, request):
             return known
-        if self._line.store.is_ended(self._line.name, self.task_id):
+        if self._line.ledger.is_ended(self.task_id):
             raise TaskEnded(f"Task {self.task_id} has ended; a new piece of work needs a new task id.")
         return None
 
@@ -288,6 +333,23 @@ class Task:
         """One dry run of one thing at a time, so that two threads make one plan. A forked child has its own."""
         name = f"{request.target}\n{request.operation}\n{request.intent}\n{request.inputs_sorted}"
         return self._locks.setdefault((os.getpid(), name), threading.Lock())
+
+
+def checked_task_id(task_id: str) -> str:
+    """The task id. ValueError where it is none."""
+    if not is_identifier(task_id):
+        raise ValueError("A task id is 1 to 128 of letters, digits, _ . : - and starts with a letter or digit.")
+    return task_id
+
+
+def note_read(reads: list[Evidence], tool: str, note: str | None, url: str | None) -> Evidence:
+    """Adds a piece of evidence to what was read. Refuses an address that is not https, and what is not JSON text."""
+    if url is not None and not url.startswith("https://"):
+        raise ValueError("The address of a piece of evidence must be https.")
+    json_text.freeze([tool, note, url])
+    piece = Evidence(tool, note, url)
+    reads.append(piece)
+    return piece
 
 
 def _piece(piece: Evidence) -> dict[str, str]:

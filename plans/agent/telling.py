@@ -10,9 +10,9 @@ import msgspec
 from plans.agent.errors import UntoldWarning
 from plans.agent.http import Answer, NoAnswer
 from plans.agent.json_text import compose
+from plans.agent.ledger import Untold
 from plans.agent.line import FINAL, Line, Patience
 from plans.agent.secrets import Secret
-from plans.agent.store import Untold
 from plans.instants import format_instant_exact, parse_instant
 
 log = logging.getLogger("plans.agent")
@@ -32,15 +32,15 @@ def tell(line: Line, kept: Untold, patience: Patience) -> Answer | None:
     try:
         answer = line.ask_patiently("POST", kept.path, body=kept.body.encode(), patience=patience)
     except BaseException:  # Ctrl-C, on its way out
-        line.store.give_up(kept)
+        line.ledger.give_up(kept)
         raise
     if isinstance(answer, Answer) and 200 <= answer.status < 300:
-        line.store.drop_untold(kept)
+        line.ledger.drop_untold(kept)
         return answer
     if _is_final(answer):
-        line.store.drop_untold(kept)
+        line.ledger.drop_untold(kept)
         raise line.error(answer, plan_write="none")
-    line.store.give_up(kept)
+    line.ledger.give_up(kept)
     warn(f"The desk could not be told of the {kept.what}: {_why(answer)}. It is kept, and told when possible.")
     return None
 
@@ -51,11 +51,11 @@ def tell_rest(line: Line, *, is_new_run: bool = False) -> None:
     A new run says aloud what it found, told now or not.
     """
     abandoned_before = format_instant_exact(line.clock.earliest() - LONGEST_TELLING)
-    for kept in line.store.find_untold(line.name, before=abandoned_before):
+    for kept in line.ledger.find_untold(before=abandoned_before):
         answer = line.http.ask("POST", kept.path, body=_late(line, kept), timeout=RESEND_TIMEOUT)
         is_told = isinstance(answer, Answer) and 200 <= answer.status < 300
         if is_told or _is_final(answer):
-            line.store.drop_untold(kept)
+            line.ledger.drop_untold(kept)
         if is_new_run or not is_told:
             now = "it knows now" if is_told else f"it still does not: {_why(answer)}"
             warn(f"The desk had not been told of the {kept.what} (at {kept.at}); {now}.")

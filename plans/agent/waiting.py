@@ -1,11 +1,10 @@
 """What became of a plan: the state by plan id, and waiting on it."""
 
-import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from plans.agent import outcomes
+from plans.agent import outcomes, stopping
 from plans.agent.answers import Reader, committed_at
 from plans.agent.clock import steady
 from plans.agent.http import Answer, NoAnswer
@@ -34,20 +33,20 @@ def settle(line: Line, plan: Plan, outcome: Ended, at: datetime | None = None) -
 
     `at`: when it was applied, by the desk's clock; plans made after that saw it already.
     """
-    line.store.settle(line.name, plan, outcome)
+    line.ledger.settle(plan, outcome)
     if isinstance(outcome, outcomes.Committed):
-        line.store.touch(line.name, plan.target, plan.touches, besides=plan.plan_id, made_before=at)
+        line.ledger.touch(plan.target, plan.touches, besides=plan.plan_id, made_before=at)
     return outcome
 
 
 def take_in(line: Line, plan: Plan, answer: Answer) -> Ended | State:
     """Keeps what a state answer tells, and returns it. Raises DeskError for an answer that is no state of this plan."""
-    reader = Reader(line, plan, line.store.token(line.name, plan))
+    reader = Reader(line, plan, line.ledger.token(plan))
     found = reader.read_state(answer.members()) if answer.status == 200 else None
     if found is None:
         raise line.error(answer, token=reader.token, plan_write="possible", plan_id=plan.plan_id)
     if isinstance(found, State):
-        line.store.note_state(line.name, plan, found.value)
+        line.ledger.note_state(plan, found.value)
         return found
     return settle(line, plan, found, committed_at(answer))
 
@@ -63,7 +62,7 @@ def look(line: Line, stored: StoredPlan, limit: float | None = None) -> Outcome:
     if stored.end is not None:
         return stored.end
     found = ask_state(line, stored.plan, line.patience(limit))
-    return read(line.store.get_plan(line.name, stored.plan.target, stored.plan.plan_id), found)
+    return read(line.ledger.get_plan(stored.plan), found)
 
 
 def read(stored: StoredPlan, found: Ended | State | None) -> Outcome:
@@ -100,7 +99,7 @@ class _Rest:
         pace = self.line.pace
         delay = max(least or 0.0, min(pace.longest_delay, pace.first_delay * 2**self.count))
         self.count += 1
-        time.sleep(max(0.0, min(delay, self.deadline - steady())))
+        stopping.sleep(max(0.0, min(delay, self.deadline - steady())))
 
 
 def wait_for(line: Line, stored: StoredPlan, timeout: float | None) -> Outcome:
@@ -124,7 +123,7 @@ def wait_for(line: Line, stored: StoredPlan, timeout: float | None) -> Outcome:
         answer = line.http.ask("GET", path_of(plan), query=query, timeout=hold + GRACE)
         if isinstance(answer, Answer) and not is_worth_a_retry(answer):
             found = take_in(line, plan, answer)
-        now = line.store.get_plan(line.name, plan.target, plan.plan_id)
+        now = line.ledger.get_plan(plan)
         if now.outcome is not None or _is_stale(now, found) or steady() >= deadline:
             return read(now, now.outcome or found)
         if is_worth_a_retry(answer) or steady() - asked_at < hold:

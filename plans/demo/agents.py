@@ -34,16 +34,18 @@ def get_credentials() -> Credentials:
 
 
 @contextmanager
-def desk_of(agent: str, *, place: str, pace: Pace | None = None) -> Iterator[Desk]:
+def desk_of(agent: str, *, place: str, pace: Pace | None = None, base_url: str = "") -> Iterator[Desk]:
     """The desk as this agent sees it. Its plans and keys are kept in a folder of the data folder, by `place`.
 
+    `base_url`: another way to the desk than its own address.
     Raises NoDemonstration where the agent has no credentials here.
     """
     secrets = get_credentials().agents.get(agent)
     if secrets is None:
         raise NoDemonstration(f"The agent {agent} has no credentials here: run demo_seed first.")
     store = FileStore(demo_folder() / place)
+    address = base_url or settings.BASE_URL
     with Desk(
-        settings.BASE_URL, secrets.api_key, agent=agent, webhook_secret=secrets.webhook_secret, store=store, pace=pace
+        address, secrets.api_key, agent=agent, webhook_secret=secrets.webhook_secret, store=store, pace=pace
     ) as desk:
         yield desk

@@ -85,7 +85,7 @@ def dry_run(*, operation: str, body: bytes, lifetime: timedelta = PLAN_LIFETIME)
     created_at = clock.now()
     plan = RemotePlan.objects.create(
         plan_id="rplan_" + secrets.token_hex(6),
-        token_hash=_hash(token),
+        token_hash=hash_token(token),
         operation=operation,
         inputs=msgspec.json.encode(inputs).decode(),
         planned_state=dump(state),
@@ -134,7 +134,9 @@ def look_up_shipments(*, invoice_id: str) -> Answer:
 
 def _commit(planner: Operation, key: str, sent: CommitBody) -> Answer:
     plan = (
-        RemotePlan.objects.select_for_update().filter(token_hash=_hash(sent.plan_token), operation=planner.name).first()
+        RemotePlan.objects.select_for_update()
+        .filter(token_hash=hash_token(sent.plan_token), operation=planner.name)
+        .first()
     )
     is_bound_elsewhere = RemotePlan.objects.filter(idempotency_key=key).exclude(pk=plan.pk if plan else "").exists()
     if is_bound_elsewhere:
@@ -220,5 +222,6 @@ def _decode(body: bytes, shape: type[T]) -> T:
         raise Refusal(422, "invalid", "A value is not acceptable.", errors=errors) from None
 
 
-def _hash(token: str) -> str:
+def hash_token(token: str) -> str:
+    """What a token is known by here."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -1,6 +1,7 @@
 """The billing system's HTTP server: routes, bearer tokens, and one thread a connection."""
 
 import hmac
+import json
 import logging
 import re
 import sys
@@ -52,7 +53,11 @@ class Bearers:
 
 
 class BillingServer(ThreadingHTTPServer):
-    """Serves until `shutdown()`. Port 0 takes a free one; `base_url` says which."""
+    """Serves until `shutdown()`. Port 0 takes a free one; `base_url` says which.
+
+    A plan that was dry-run with `?answer=lost` is written when it is committed, and the first answer never arrives: so
+    a demonstration can show what an unknown outcome is, and how it is found out.
+    """
 
     daemon_threads = True
     request_queue_size = 64
@@ -60,6 +65,7 @@ class BillingServer(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, bearers: Bearers) -> None:
         self.bearers = bearers
         self.slots = threading.BoundedSemaphore(DATABASE_SLOTS)
+        self.losing: set[str] = set()  # hashes of the tokens of plans whose first answer is lost
         super().__init__((host, port), _Handler)
 
     @property
@@ -107,10 +113,18 @@ class _Handler(BaseHTTPRequestHandler):
         bearers, operation = self.server.bearers, unquote(found[1])
         if found[2] == "dry-run":
             bearers.check(self.headers.get("Authorization"), bearers.agents)
-            return self._with_database(lambda: remote.dry_run(operation=operation, body=body))
+            answer = self._with_database(lambda: remote.dry_run(operation=operation, body=body))
+            if urlsplit(self.path).query == "answer=lost":
+                self.server.losing.add(_token_in(answer.body))
+            return answer
         bearers.check(self.headers.get("Authorization"), bearers.desk)
         key = self.headers.get("Idempotency-Key")
-        return self._with_database(lambda: remote.commit(operation=operation, key=key, body=body))
+        answer = self._with_database(lambda: remote.commit(operation=operation, key=key, body=body))
+        if answer.status == 200 and (token := _token_in(body)) in self.server.losing:
+            self.server.losing.discard(token)
+            self.close_connection = True
+            raise ConnectionAbortedError("This answer is lost.")
+        return answer
 
     def _get(self) -> Answer:
         found = re.fullmatch(r"/(plans|shipments)/([^/]+)", urlsplit(self.path).path)
@@ -153,3 +167,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
+
+
+def _token_in(text: str | bytes) -> str:
+    """The hash of the plan token in a dry run's answer, or in a commit that was taken."""
+    return remote.hash_token(json.loads(text)["plan_token"])

@@ -1,6 +1,7 @@
 """Template tags of the pages: icons, and foreign values shown as they are spelled. The one place that makes HTML."""
 
 from django import template
+from django.template import Context
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
@@ -8,6 +9,8 @@ from django.utils.translation import gettext as _
 from plans import spelling
 from plans.changes import Kind, Value
 from reviewer.compare import Span
+from reviewer.moments import Moment
+from reviewer.said import in_words
 from reviewer.templatetags.icons import DRAWINGS
 
 register = template.Library()
@@ -82,6 +85,27 @@ def _html(text: str, piece: spelling.Piece) -> str:
         if seen
         else (f'<span class="{css}">{escape(piece.label)}</span>')
     )
+
+
+@register.simple_tag(takes_context=True)
+def when(context: Context, moment: Moment | None) -> SafeString:
+    """An instant in UTC and in the reader's zone, in the order they like; `T` swaps the two on the page."""
+    if moment is None:
+        return mark_safe("")
+    if not moment.local:
+        return format_html('<time datetime="{}">{}</time>', moment.iso, moment.utc)
+    first, second = moment.utc, moment.local
+    if getattr(context.get("person"), "is_local_time_first", False):
+        first, second = second, first
+    return format_html(
+        '<time class="both" datetime="{}"><span>{}</span><i>, </i><span>{}</span></time>', moment.iso, first, second
+    )
+
+
+@register.filter
+def said(text: str) -> str:
+    """A sentence of the domain in the reader's language."""
+    return in_words(text)
 
 
 @register.filter

@@ -7,11 +7,13 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from plans import registry, roster
+from audit.recording import Actor
+from plans import pace, registry, roster
 from plans.models import Agent, AgentSecret
 from plans.registry import AgentCredentials, RegistryError
+from reviewer import speed
 from reviewer.access import actor_of
-from reviewer.admin_forms import NewAgentForm, TypedNameForm
+from reviewer.admin_forms import AdminForm, AgentForm, NewAgentForm, TypedNameForm
 from reviewer.models import Person
 from reviewer.moments import Clock
 from reviewer.views import PersonRequest, clock_for
@@ -44,6 +46,7 @@ def agents(request: HttpRequest) -> HttpResponse:
     context = {
         "form": form,
         "agents": [_row(agent, clock) for agent in rows[: roster.PAGE]],
+        "reviews": [speed.review_of(row) for row in pace.find_paces()],
         "more": f"{reverse('agents')}?after={rows[roster.PAGE - 1].name}" if len(rows) > roster.PAGE else "",
     }
     return show_admin(request, "reviewer/agents.html", context, section="agents", status=422 if form.errors else 200)
@@ -59,6 +62,7 @@ def agent(request: HttpRequest, name: str) -> HttpResponse:
     by = actor_of(request.user)
     done: Outcome | None = None
     disabling = TypedNameForm(sent(request, "disable"), name=name, prefix_of_ids="end-")
+    setting = AgentForm(sent(request, "set"), agent=found, prefix_of_ids="set-")
     if found.disabled_at is not None and request.method == "POST":
         done = Outcome(_("Nothing was changed"), _("This agent is disabled for good."), "warn", "warn")
         return _agent_page(request, name, done, status=409)
@@ -72,9 +76,29 @@ def agent(request: HttpRequest, name: str) -> HttpResponse:
         case "resume":
             registry.pause_agent(name=name, is_paused=False, by=by)
             done = Outcome(_("The agent may plan again"))
+        case "set" if setting.is_valid():
+            done = _set(name, setting, by)
         case "disable" if disabling.is_valid():
             done = Outcome(_("The agent is disabled"), withdrawn(len(registry.disable_agent(name=name, by=by))))
-    return _agent_page(request, name, done, disabling=disabling, status=422 if disabling.errors else 200)
+    failed = next((form for form in (setting, disabling) if form.errors), None)
+    return _agent_page(request, name, done, failed=failed, status=422 if failed else 200)
+
+
+def _set(name: str, form: AgentForm, by: Actor) -> Outcome | None:
+    """Change the agent; None where the use case refused it, and the form says why."""
+    given = form.cleaned_data
+    try:
+        registry.set_agent(
+            name=name,
+            owner=Person.objects.get(pk=given["owner"]),
+            targets=given["targets"],
+            callback_url=given["callback_url"],
+            by=by,
+        )
+    except RegistryError as error:
+        form.refuse(error, "callback_url")
+        return None
+    return Outcome(_("The agent is changed"), _("Its waiting plans stay as they are."))
 
 
 def withdrawn(count: int) -> str:
@@ -106,7 +130,7 @@ def _agent_page(
     name: str,
     done: Outcome | None,
     *,
-    disabling: TypedNameForm | None = None,
+    failed: AdminForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
     found = roster.find_agent(name)
@@ -122,8 +146,9 @@ def _agent_page(
         "disabled": clock.at(found.disabled_at),
         "secrets": secrets,
         "done": done,
-        "disabling": disabling or TypedNameForm(name=name, prefix_of_ids="end-"),
-        "form": disabling,
+        "disabling": failed if isinstance(failed, TypedNameForm) else TypedNameForm(name=name, prefix_of_ids="end-"),
+        "setting": failed if isinstance(failed, AgentForm) else AgentForm(agent=found, prefix_of_ids="set-"),
+        "form": failed,
     }
     return show_admin(request, "reviewer/agent.html", context, section="agents", status=status)
 
@@ -140,6 +165,7 @@ def _row(agent: Agent, clock: Clock) -> dict[str, Any]:
         "targets": sorted(target.name for target in agent.targets.all()),
         "last_plan": clock.at(getattr(agent, "last_plan_at", None)),
         "pending": getattr(agent, "pending_count", None) or 0,
+        "day": f"{roster.DAY_CAP}+" if (day := getattr(agent, "day_count", 0)) > roster.DAY_CAP else str(day),
     }
 
 

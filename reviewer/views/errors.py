@@ -1,35 +1,35 @@
 """Answers to what no view answered: problem documents for machines, short pages for people."""
 
 import sys
-from http import HTTPStatus
 from typing import Any
 
-from django.conf import settings
 from django.db import DatabaseError, InterfaceError
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext_lazy
 
+from plans import doors
+from plans import errors as refusals
 from plans.locks import LockTimeout
 
 MACHINE_PATHS = ("/api/", "/webhooks")
-SLUGS = {
-    400: "malformed",
-    401: "unauthenticated",
-    403: "forbidden",
-    404: "not-found",
-    405: "method-not-allowed",
-    413: "too-large",
-    429: "too-many",
-    500: "unavailable",
-    503: "unavailable",
+REFUSALS: dict[int, type[refusals.Refused]] = {
+    400: refusals.Malformed,
+    403: refusals.Forbidden,
+    404: refusals.NotFound,
+    503: refusals.Unavailable,
 }
 SENTENCES = {
-    400: "The request could not be read.",
-    403: "You may not see this page.",
-    404: "There is no such page.",
-    429: "Too many attempts. Wait a few minutes, then try again.",
-    500: "Something went wrong here. What was under way is either done or not: look at it again before you repeat it.",
-    503: "The desk is not available right now. What was under way is either done or not: look at it again in a moment.",
+    400: gettext_lazy("The request could not be read."),
+    403: gettext_lazy("You may not see this page."),
+    404: gettext_lazy("There is no such page."),
+    429: gettext_lazy("Too many attempts. Wait a few minutes, then try again."),
+    500: gettext_lazy(
+        "Something went wrong here. What was under way is either done or not: look at it again before you repeat it."
+    ),
+    503: gettext_lazy(
+        "The desk is not available right now. What was under way is either done or not: look at it again in a moment."
+    ),
 }
 
 
@@ -38,19 +38,11 @@ def is_for_machines(request: HttpRequest) -> bool:
 
 
 def problem(request: HttpRequest, status: int, detail: str, **members: Any) -> HttpResponse:
-    """RFC 9457, as CONTRACT section 4 asks of every error under /api/v1 and /webhooks."""
-    slug = SLUGS[status]
-    document = {
-        "type": f"{settings.BASE_URL}/problems/{slug}",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "instance": request.path,
-        **members,
-    }
-    response = JsonResponse(document, status=status, content_type="application/problem+json")
-    response["Cache-Control"] = "no-store"
-    return response
+    """What the doors for machines answer of such a refusal. What was under way may have been written, for all it knows:
+    `plan_write` is absent, which means `possible`."""
+    refused = REFUSALS[status](detail, **members)
+    refused.plan_write = None
+    return doors.problem(request, refused)
 
 
 def page(request: HttpRequest, status: int, detail: str = "") -> HttpResponse:
@@ -61,7 +53,7 @@ def page(request: HttpRequest, status: int, detail: str = "") -> HttpResponse:
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if is_for_machines(request):
-        return problem(request, 400, SENTENCES[400])
+        return problem(request, 400, str(SENTENCES[400]))
     return page(request, 400)
 
 
@@ -81,9 +73,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """Our fault, or the database's. Nothing is promised about what was under way: `plan_write` is absent, which means
     `possible`, and the page says to look again."""
     if is_for_machines(request):
-        response = problem(request, 503, "Something went wrong here.", next="retry_same_key", retry_after_seconds=5)
-        response["Retry-After"] = "5"
-        return response
+        return problem(request, 503, "Something went wrong here.", retry_after_seconds=5)
     failed = sys.exc_info()[1]
     return page(request, 503 if isinstance(failed, (DatabaseError, InterfaceError, LockTimeout)) else 500)
 

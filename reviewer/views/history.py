@@ -1,11 +1,11 @@
 """Every plan there ever was, by filters that stand in the address, so that a link stays."""
 
-from typing import cast
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, cast
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
 from plans import queries
@@ -25,14 +25,15 @@ def history(request: HttpRequest) -> HttpResponse:
     request = cast(PersonRequest, request)
     form = HistoryForm(request.GET)
     is_valid = form.is_valid()
-    given = {name: value for name, value in form.cleaned_data.items() if value} if is_valid else {}
-    filters = HistoryFilters(**{"text" if name == "q" else name: value for name, value in given.items()})
+    cleaned = {name: value for name, value in form.cleaned_data.items() if value} if is_valid else {}
+    given = {name: value.isoformat() if isinstance(value, date) else value for name, value in cleaned.items()}
+    filters = _filters(cleaned)
     found = queries.find_history(request.user, filters, before=read_key(request.GET.get("before", "")))
     clock = clock_for(request.user, found.now)
     context = {
         "form": form,
         "rows": [row_of(plan, clock) for plan in found.rows] if is_valid else [],
-        "applied": [(form.fields[name].label or _NAMES[name], _value(form, name, value), _without(given, name))
+        "applied": [(form.fields[name].label, _value(form, name, value), _without(given, name))
                     for name, value in given.items()],
         "older": _address({**given, "before": write_key(found.next_key)}) if found.next_key and is_valid else "",
         "is_continued": bool(request.GET.get("before")),
@@ -43,10 +44,17 @@ def history(request: HttpRequest) -> HttpResponse:
     )
 
 
-_NAMES = {
-    "state": _("State"), "reason": _("End"), "agent": _("Agent"), "target": _("Target"), "operation": _("Operation"),
-    "q": _("Search"),
-}  # fmt: skip
+def _filters(cleaned: dict[str, Any]) -> HistoryFilters:
+    """Days are UTC's, and the last one is meant whole."""
+    names = {"q": "text", "by": "decided_by"}
+    values = {names.get(name, name): value for name, value in cleaned.items()}
+    if "since" in values:
+        values["since"] = datetime.combine(values["since"], time(), UTC)
+    if "until" in values:
+        values["until"] = datetime.combine(values["until"], time(), UTC) + timedelta(days=1)
+    if "decided_by" in values:
+        values["decided_by"] = int(values["decided_by"])
+    return HistoryFilters(**values)
 
 
 def _value(form: HistoryForm, name: str, value: str) -> str:

@@ -12,6 +12,7 @@ from reviewer.admin_forms import NewPersonForm, RolesForm, TypedNameForm, chosen
 from reviewer.models import Person
 from reviewer.moments import Clock
 from reviewer.people import PersonError
+from reviewer.said import in_words
 from reviewer.views import PersonRequest, clock_for
 from reviewer.views.admin import Outcome, Secret, admin_page, sent, show_admin
 from reviewer.words import Badge
@@ -56,7 +57,7 @@ def person(request: HttpRequest, pk: int) -> HttpResponse:
         if do not in forms or forms[do].is_valid():
             done = _change(request, found, do, forms.get(do))
     except PersonError as error:
-        done, status = Outcome(_("Nothing was changed"), str(error), "warn", "warn"), 409
+        done, status = Outcome(_("Nothing was changed"), in_words(error.args[0]), "warn", "warn"), 409
     failed = next((form for form in forms.values() if form.is_bound and form.errors), None)
     return _person_page(request, pk, done, forms=forms if failed else None, status=422 if failed else status)
 

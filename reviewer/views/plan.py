@@ -16,13 +16,14 @@ from plans.models import Plan
 from plans.recheck import recheck_plan
 from plans.schema import shown_digest
 from plans.states import ENDS, State
-from reviewer import moved, plan_basis, plan_page, story, words
+from reviewer import moved, plan_basis, plan_page, presence, rivals, story, words
 from reviewer.access import requires_role
 from reviewer.forms import SettleForm
 from reviewer.models import Person
 from reviewer.moments import Clock
 from reviewer.rows import url_of
 from reviewer.views import MaybePersonRequest, PersonRequest, clock_for, show, sign_in_and_return_to
+from reviewer.views.parts import show_part
 
 STATUS_OF_OUTCOME: Final = {
     State.COMMITTED: 200,
@@ -56,7 +57,8 @@ def plan(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpRes
 @requires_role(*_ALL)
 @require_safe
 def news(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpResponse:
-    """The poll of the page: nothing (204) while all is as it was shown, else one sentence and a way to see it.
+    """What the page asks for by itself: who else has it open, and, where it is not as it was shown any more, one
+    sentence and a way to see it. That it asks says that this person has it open.
 
     A part, never a page: somebody who opens its address is sent to the plan.
     """
@@ -67,11 +69,14 @@ def news(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpRes
     facts = queries.get_plan_facts(pk)
     state, reason = plan_page.state_of(facts)
     is_as_shown = request.GET.get("state") == state and request.GET.get("digest") == shown_digest(facts.plan)
-    if is_as_shown and request.GET.get("approvals") == str(len(facts.live_approvals)):
-        return HttpResponse(status=204)
+    is_as_shown = is_as_shown and request.GET.get("approvals") == str(len(facts.live_approvals))
+    if request.method == "GET":
+        presence.note(plan_pk=pk, person_pk=person_request.user.pk)
     attempt, rejection = facts.last_attempt, facts.fact("rejection")
     clock = clock_for(person_request.user, facts.now)
     context = {
+        "is_news": not is_as_shown,
+        "looking": presence.find_others([pk], person_request.user).get(pk, []),
         "state": state,
         "badge": words.badge_of(state, reason),
         "is_changed": request.GET.get("state") == state,
@@ -79,7 +84,7 @@ def news(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpRes
         "at": clock.at(facts.plan.state_changed_at),
         "url": url_of(agent, target, plan_id),
     }
-    return render(request, "reviewer/_news.html", context)
+    return show_part(request, "reviewer/_news.html", context)
 
 
 @requires_role(*_ALL)
@@ -225,7 +230,9 @@ def _facts_in_words(facts: queries.PlanFacts, person: Person, clock: Clock) -> d
         "is_replan_asked": any(event.kind == Kind.PLAN_REPLAN_REQUESTED for event in events.events),
         **_decision_in_words(facts, person, clock, state),
         **_ends_in_words(facts),
-        **_basis_in_words(facts),
+        **_basis_in_words(facts, clock),
+        "live_path": "/".join(names),
+        "looking": presence.find_others([plan.pk], person).get(plan.pk, []) if State(state) not in ENDS else [],
     }
 
 
@@ -266,7 +273,7 @@ def _ends_in_words(facts: queries.PlanFacts) -> dict[str, Any]:
     }
 
 
-def _basis_in_words(facts: queries.PlanFacts) -> dict[str, Any]:
+def _basis_in_words(facts: queries.PlanFacts, clock: Clock) -> dict[str, Any]:
     """What the plan stands on, and its kin."""
     plan = facts.plan
     return {
@@ -276,5 +283,6 @@ def _basis_in_words(facts: queries.PlanFacts) -> dict[str, Any]:
         "replaces_unknown": plan.replaces if facts.replaced_plan is None else "",
         "replaced_by": plan_basis.link_to(plan.replaced_by),
         "differences": plan_basis.differences_of(plan, facts.replaced_plan),
-        "rivals": plan_basis.links_to(facts.rivals),
+        "rivals": [rivals.effect_on(plan, other, clock) for other in facts.rivals],
+        "are_rivals_cut": len(facts.rivals) == queries.MOST_RIVALS,
     }

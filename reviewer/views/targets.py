@@ -25,6 +25,7 @@ from reviewer.admin_forms import (
 )
 from reviewer.moments import Clock
 from reviewer.rows import url_of
+from reviewer.said import in_words
 from reviewer.views import PersonRequest, clock_for
 from reviewer.views.admin import Outcome, admin_page, sent, show_admin
 from reviewer.views.agents import withdrawn
@@ -39,7 +40,7 @@ def targets(request: HttpRequest) -> HttpResponse:
     if form.is_bound and form.is_valid():
         given = form.cleaned_data
         try:
-            made = registry.create_target(by=actor_of(request.user), **given | {"bearer": given["bearer"] or None})
+            made = registry.create_target(by=actor_of(request.user), **given)
         except RegistryError as error:
             form.refuse(error, _field_of(error))
         else:
@@ -110,8 +111,6 @@ def _change(request: PersonRequest, found: Target, do: str, form: AdminForm) -> 
         if do == "policy":
             return _new_policy(found, given, request)
         before = found.pending_count or 0  # type: ignore[attr-defined]  # annotated by roster
-        if do == "address":
-            given = given | {"bearer": given["bearer"] or None}
         registry.set_target(name=name, by=by, **given)
     except RegistryError as error:
         form.refuse(error, _field_of(error) if do == "address" else None)
@@ -149,7 +148,7 @@ def _apply(request: PersonRequest, found: Target) -> Outcome:
     done = [result for result in results if not result.why_not]
     title = ngettext("%(count)d plan stands under the newest policy", "%(count)d plans stand under the newest policy",
                      len(done)) % {"count": len(done)}  # fmt: skip
-    left = [f"{result.plan.plan_id}: {result.why_not}" for result in results if result.why_not]
+    left = [f"{result.plan.plan_id}: {in_words(result.why_not)}" for result in results if result.why_not]
     is_whole = len(done) == len(results)
     text = " ".join([*_voided(done), *left])
     return Outcome(title, text, "ok" if is_whole else "warn", "check" if is_whole else "warn")

@@ -1,6 +1,6 @@
 """Measures the desk against what could be reached, as ratios of one interleaved run.
 
-    python -m tests.benchmarks [feed approve pages bridge]
+    python -m tests.benchmarks [feed approve pages bridge] [size]
 
 BENCH_ROUNDS (4) and BENCH_PLANS (10000) make it longer; TMPDIR says on which disk.
 """
@@ -15,12 +15,14 @@ from tests.benchmarks.measuring import ROUNDS, note
 from tests.benchmarks.world import production
 
 NAMES = ("feed", "approve", "pages", "bridge")
+BY_NAME = (*NAMES, "size")
+"""What is run where it is named, beside what is run always."""
 
 
 def main() -> None:
     """Run the named benchmarks, or all, each on an empty database."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="name", help=", ".join(NAMES))
+    parser.add_argument("names", nargs="*", choices=[*BY_NAME, []], metavar="name", help=", ".join(BY_NAME))
     names = parser.parse_args().names or NAMES
     began = time.monotonic()
     note(
@@ -28,9 +30,9 @@ def main() -> None:
         "the middle ratio (lowest to highest)"
     )
     with production() as ground:
-        from tests.benchmarks import approve, bridge, feed, pages
+        from tests.benchmarks import approve, bridge, feed, pages, size
 
-        runs = {"feed": feed.run, "approve": approve.run, "pages": pages.run, "bridge": bridge.run}
+        runs = {"feed": feed.run, "approve": approve.run, "pages": pages.run, "bridge": bridge.run, "size": size.run}
         for name in names:
             runs[name](ground)
             ground.empty()

@@ -38,7 +38,7 @@ def run(ground: Production) -> None:
     from tests.makers import make_person
 
     person = make_person("reviewer")
-    names = _fill(ground)
+    names = fill(ground)
     headers, _ = session_of(person)
     site = start_site(free_port())
     port, web = int(site.url.rpartition(":")[2]), site.process.pid
@@ -52,10 +52,10 @@ def run(ground: Production) -> None:
                 for agent, target, plan_id in names[number * REQUESTS : (number + 1) * REQUESTS]
             ]
             spent = {
-                "first": _cpu_of_pages(ground, web, port, first),
+                "first": cpu_of_pages(ground, web, port, first),
                 "inbox query": _cpu_of_queries(ground, *_inbox_query(person)),
-                "late": _cpu_of_pages(ground, web, port, late),
-                "plan": _cpu_of_pages(ground, web, port, opened),
+                "late": cpu_of_pages(ground, web, port, late),
+                "plan": cpu_of_pages(ground, web, port, opened),
                 "plan query": _cpu_of_queries(ground, *_plan_query()),
             }
             if number > 0:
@@ -77,7 +77,7 @@ def _tell(taken: dict[str, Series]) -> None:
         tell(what, taken[mine].against(taken[base]), *told, goal)
 
 
-def _fill(ground: Production) -> list[tuple[str, str, str]]:
+def fill(ground: Production, plans: int = PLANS, pending: int = PENDING) -> list[tuple[str, str, str]]:
     """So many plans, past every door; the public names of pending ones."""
     from plans import clock
     from plans.models import Plan, Policy, Task
@@ -88,8 +88,8 @@ def _fill(ground: Production) -> list[tuple[str, str, str]]:
     task = Task.objects.create(agent=agents[0], task_id="bench", created_at=clock.now())
     values = {
         "agents": [agent.pk for agent in agents], "count": AGENTS, "target": target.pk, "task": task.pk,
-        "policy": Policy.objects.get(target=target).pk, "address": target.addresses.get().pk, "pending": PENDING,
-        "plans": PLANS,
+        "policy": Policy.objects.get(target=target).pk, "address": target.addresses.get().pk, "pending": pending,
+        "plans": plans,
     }  # fmt: skip
     with ground.connect_as_owner() as connection:
         connection.execute("SET session_replication_role = replica")
@@ -109,7 +109,8 @@ def _late_key() -> str:
     return write_key(rows[place : place + 1].get())
 
 
-def _cpu_of_pages(ground: Production, web: int, port: int, requests: Sequence[bytes]) -> float:
+def cpu_of_pages(ground: Production, web: int, port: int, requests: Sequence[bytes]) -> float:
+    """Seconds of CPU of web and PostgreSQL for each of these requests."""
     before = cpu_of(web) + ground.postgres_cpu
     knock(port, [requests], 200)
     return (cpu_of(web) + ground.postgres_cpu - before) / len(requests)

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 
 from plans.states import AbandonReason, State
-from tests.makers import make_agent, make_plan, make_target
+from reviewer import presence
+from tests.makers import make_agent, make_person, make_plan, make_target
 from tests.reviewer.pages import approval, client_of, url_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("database")]
@@ -70,6 +71,49 @@ def test_lists_are_clean_and_do_not_scroll_sideways(desk, axe, theme):
 def test_every_state_is_clean_and_does_not_scroll_sideways(desk, axe, theme):
     plans = [make_hard_plan(), *map(make_plan, State)]
     assert wrong_with(desk, axe, theme, map(url_of, plans)) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pages_with_company_rivals_and_problems_are_clean(desk, axe, theme, reviewer):
+    type(reviewer).objects.filter(pk=reviewer.pk).update(is_admin=True, time_zone="Europe/Berlin")
+    target = make_target()
+    made = make_agent(target)
+    first = make_plan(target=target, made=made)
+    plan = make_plan(target=target, made=made, replaces=first.plan_id)
+    make_plan(target=target)
+    make_plan(target=target, made=made)
+    presence.note(plan_pk=plan.pk, person_pk=make_person("reviewer", name="Tom Okafor").pk)
+    client_of().post(url_of(other := make_plan(target=target), "reject"), approval(other, reason="No"))
+    paths = ["/", "/?agent=nobody", f"/?q={'x' * 600}", url_of(plan), "/history/?since=2026-02-02&until=2026-01-01",
+             "/agents/", f"/agents/{made.agent.name}/", f"/targets/{target.name}/",
+             "/settings/?saved=password"]  # fmt: skip
+    assert wrong_with(desk, axe, theme, paths) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_answers_to_presses_are_clean(desk, axe, theme):
+    desk.emulate_media(color_scheme=theme)
+    final = make_plan(plan={"actions": HARD}, intent="hard")
+    desk.goto(url_of(final))
+    desk.wait_for_timeout(800)
+    desk.fill("#fact", "not that")
+    desk.click("#approve")
+    desk.wait_for_selector("#outcome")
+    assert axe(desk) == []
+    desk.click("summary:has-text('Reject')")
+    desk.eval_on_selector("#reason", "field => field.required = false")
+    desk.click("#reject")
+    desk.wait_for_selector("#reason-e")
+    assert axe(desk) == []
+    desk.keyboard.press("Escape")
+    desk.evaluate("document.activeElement.blur()")
+    desk.keyboard.press("?")
+    desk.wait_for_selector("#keys[open]")
+    assert axe(desk) == []
+    desk.keyboard.press("Escape")
+    desk.evaluate("dispatchEvent(new Event('offline'))")
+    desk.wait_for_selector("#offline:not([hidden])")
+    assert axe(desk) == []
 
 
 def test_every_end_is_clean_and_does_not_scroll_sideways(desk, axe):

@@ -268,6 +268,17 @@ def test_an_operation_that_breaks_leaves_the_plan_pending_and_nothing_written(mo
     assert events_of(hosted.plan) == [*UNSENT, "commit.started", "commit.succeeded"]
 
 
+def test_an_operation_that_is_gone_says_so_and_leaves_the_plan_pending(monkeypatch):
+    hosted = plan_refund()
+    monkeypatch.delitem(operations._operations, hosted.plan.operation)
+    with pytest.raises(DecisionRefused) as refused:
+        hosted.approve()
+    assert refused.value.code == "nothing-sent"
+    assert "The operation is not registered any more." in str(refused.value)
+    assert reread(hosted.plan).state == "pending"
+    assert nothing_was_written()
+
+
 def test_nothing_of_foreign_code_that_failed_reaches_the_log(monkeypatch, caplog):
     monkeypatch.setattr(UpdateAddress, "apply", raise_anything)
     with pytest.raises(Unavailable):

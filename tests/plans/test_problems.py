@@ -100,7 +100,8 @@ def test_who_is_not_known_is_401_with_the_same_bytes_for_every_reason(caller, do
     answers = [keep_to_the_rules(knock(caller, door, **headers)) for headers in wrong]
     for answer in answers:
         answer.is_problem(401, "bad-signature" if door.is_feed else "unauthenticated")
-        assert door.is_feed or answer.headers["WWW-Authenticate"] == "Bearer"
+        scheme = "Standard-Webhooks" if door.is_feed else "Bearer"
+        assert answer.headers["WWW-Authenticate"] == f'{scheme} realm="plandesk"'
     assert len({answer.body for answer in answers}) == 1
     assert untouched(caller)
 

@@ -1,5 +1,6 @@
 """Agents, for admins: made, rotated, paused and ended by a press, each an event, every secret in one answer only."""
 
+import json
 import re
 
 import pytest
@@ -160,3 +161,61 @@ def test_an_owner_does_not_count_among_those_who_may_decide():
     owner, target = make_person("reviewer"), make_target()
     make_plan(target=target, made=make_agent(target, owner=owner))
     assert "may decide: 0" in text_of(client.get("/people/"))
+
+
+def set_form(agent, **changes):
+    names = [target.name for target in agent.targets.all()]
+    sent = {"owner": agent.owner_id, "targets": names, "callback_url": agent.callback_url}
+    return {"do": "set", **sent, **changes}
+
+
+def test_owner_targets_and_callback_are_changed_each_with_what_it_was_and_is():
+    first, second, new_owner = make_target(), make_target(), make_person("admin")
+    made, (admin, client) = make_agent(first), admin_and_client()
+    waiting = make_plan(made=made, target=first)
+    url = f"/agents/{made.agent.name}/"
+    changes = {"owner": new_owner.pk, "targets": [second.name], "callback_url": "https://agent.example/told"}
+    page = client.post(url, set_form(made.agent, **changes))
+    assert page.status_code == 200
+    assert "The agent is changed" in text_of(page)
+    agent = Agent.objects.get(pk=made.agent.pk)
+    assert (agent.owner_id, agent.callback_url) == (new_owner.pk, "https://agent.example/told")
+    assert [target.name for target in agent.targets.all()] == [second.name]
+    assert reread(waiting).state == "pending"
+    [event] = [
+        e for e in Event.objects.filter(kind="agent.changed").select_related("payload") if "set" in e.payload.body
+    ]
+    told = json.loads(event.payload.body)["data"]
+    assert told["targets"] == {"from": [first.name], "to": [second.name]}
+    assert told["owner"] == {"from": str(made.agent.owner_id), "to": str(new_owner.pk)}
+    assert event.actor_id == str(admin.pk)
+
+
+def test_saving_an_agent_as_it_is_leaves_no_event():
+    made, (_, client) = make_agent(make_target()), admin_and_client()
+    before = told_of("agent.changed")
+    assert client.post(f"/agents/{made.agent.name}/", set_form(made.agent)).status_code == 200
+    assert told_of("agent.changed") == before
+
+
+@pytest.mark.parametrize("url", ["http://agent.example/", "ftp://agent.example/", "https://user:pw@agent.example/"])
+def test_a_bad_callback_url_changes_nothing(url):
+    made, (_, client) = make_agent(make_target()), admin_and_client()
+    answer = client.post(f"/agents/{made.agent.name}/", set_form(made.agent, callback_url=url, targets=[]))
+    assert answer.status_code == 422
+    assert "There is a problem" in text_of(answer)
+    assert made.agent.targets.count() == 1
+
+
+def test_a_disabled_agent_is_not_changed():
+    made, (_, client) = make_agent(make_target()), admin_and_client()
+    client.post(f"/agents/{made.agent.name}/", {"do": "disable", "typed": made.agent.name})
+    assert client.post(f"/agents/{made.agent.name}/", set_form(made.agent, targets=[])).status_code == 409
+    assert made.agent.targets.count() == 1
+
+
+def test_plans_of_a_day_are_counted_for_each_agent():
+    made, (_, client) = make_agent(make_target()), admin_and_client()
+    for _ in range(3):
+        make_plan(made=made, target=made.agent.targets.get())
+    assert "Plans in 24 hours 3" in text_of(client.get(f"/agents/{made.agent.name}/"))

@@ -1,11 +1,14 @@
 """All plans ever, by any filter, by key, with links that stay; and the plain list of the log."""
 
+from datetime import timedelta
+
 import pytest
 from django.db import connection, transaction
 
+from plans import clock
 from plans.queries import HistoryFilters, find_history
 from tests.makers import make_agent, make_person, make_plan, make_target
-from tests.reviewer.pages import client_of, text_of, url_of
+from tests.reviewer.pages import approval, client_of, text_of, url_of
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -113,3 +116,26 @@ def test_a_filter_of_the_log_that_does_not_exist_is_said():
     page = client_of(make_person("auditor")).get("/audit/?colour=red")
     assert page.status_code == 422
     assert "colour" in text_of(page)
+
+
+def test_a_span_of_days_and_who_decided_narrow_the_list():
+    tom, lena = make_person("reviewer", name="Tom Okafor"), make_person("reviewer")
+    mine, other, waiting = make_plan(), make_plan(), make_plan()
+    client_of(tom).post(url_of(mine, "reject"), approval(mine, reason="No"))
+    client_of(lena).post(url_of(other, "reject"), approval(other, reason="No"))
+    client, today = client_of(), clock.now().date()
+    by_tom = text_of(client.get(f"/history/?by={tom.pk}"))
+    assert mine.plan_id in by_tom
+    assert "Decided by Tom Okafor" in by_tom
+    assert f"{other.plan_id} " not in by_tom
+    assert f"{waiting.plan_id} " not in by_tom
+    assert waiting.plan_id in text_of(client.get(f"/history/?since={today}&until={today}"))
+    assert "No plan matches" in text_of(client.get(f"/history/?until={today - timedelta(days=1)}"))
+    assert "No plan matches" in text_of(client.get(f"/history/?since={today + timedelta(days=1)}"))
+
+
+@pytest.mark.parametrize("query", ["since=2026-02-30", "by=nobody", "by=0", "since=2026-02-02&until=2026-02-01"])
+def test_a_filter_that_makes_no_sense_is_said(query):
+    answer = client_of().get(f"/history/?{query}")
+    assert answer.status_code == 422
+    assert "There is a problem" in text_of(answer)

@@ -10,6 +10,8 @@ from audit.kinds import Kind
 from plans import clock
 from plans.chronicle import target_actor, tell
 from plans.queries import find_inbox
+from reviewer import presence
+from reviewer.models import Looking
 from tests.makers import make_agent, make_person, make_plan, make_target
 from tests.reviewer.pages import approval, client_of, text_of, url_of
 
@@ -135,3 +137,50 @@ def test_an_expired_plan_is_gone_from_the_list_though_no_sweep_has_run():
     while clock.now() < plan.expires_at:
         pass
     assert plan.plan_id not in text_of(client_of().get("/"))
+
+
+def test_filters_stand_in_the_address_and_narrow_what_waits_and_what_is_unknown():
+    target = make_target("orders-db")
+    made = make_agent(target, name="order-bot")
+    mine, other = make_plan(made=made, target=target), make_plan()
+    unknown, elsewhere = make_plan("unknown", made=made, target=target), make_plan("unknown")
+    client = client_of()
+    for query in ("agent=order-bot", "target=orders-db", "target=orders-db&agent=order-bot"):
+        text = text_of(client.get(f"/?{query}"))
+        assert mine.plan_id in text
+        assert unknown.plan_id in text
+        assert f"{other.plan_id} " not in text
+        assert f"{elsewhere.plan_id} " not in text
+    assert mine.plan_id in text_of(client.get(f"/?q={mine.plan_id}"))
+    assert "No plan matches" in text_of(client.get("/?agent=nobody"))
+    assert client.get(f"/?q={'x' * 600}").status_code == 422
+
+
+def test_who_looks_is_said_to_others_and_forgotten_after_a_while():
+    plan, tom, lena = make_plan(), make_person("reviewer", name="Tom Okafor"), make_person("reviewer")
+    presence.note(plan_pk=plan.pk, person_pk=tom.pk)
+    presence.note(plan_pk=plan.pk, person_pk=tom.pk)
+    assert "Tom Okafor is looking" in text_of(client_of(lena).get("/"))
+    assert "is looking" not in text_of(client_of(tom).get("/"))
+    assert "Tom Okafor has this plan open too" in text_of(client_of(lena).get(url_of(plan)))
+    Looking.objects.update(seen_at=clock.now() - presence.FRESH)
+    assert "is looking" not in text_of(client_of(lena).get("/"))
+    presence.note(plan_pk=plan.pk, person_pk=tom.pk)
+    presence.leave(plan_pk=plan.pk, person_pk=tom.pk)
+    assert "is looking" not in text_of(client_of(lena).get("/"))
+
+
+def test_what_has_not_changed_is_not_sent_again():
+    plan, client = make_plan(), client_of()
+    path, headers = f"/inbox/fresh/?since=0&row={plan.pk}", {"HX-Request": "true"}
+    first = client.get(path, headers=headers)
+    again = client.get(path, headers={**headers, "If-None-Match": first["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    client_of().post(url_of(plan, "reject"), approval(plan, reason="No"))
+    changed = client.get(path, headers={**headers, "If-None-Match": first["ETag"]})
+    assert "Rejected" in text_of(changed)
+
+
+def test_an_empty_inbox_says_how_much_was_written_without_asking():
+    make_plan("committed", target=make_target(approvals=0))
+    assert "In the last 24 hours 1 plan was written that needed nobody's approval." in text_of(client_of().get("/"))

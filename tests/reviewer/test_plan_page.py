@@ -360,9 +360,12 @@ def test_the_agent_can_be_asked_to_plan_again():
 def test_the_page_shows_news_only_when_there_is_news():
     plan, client = make_plan(), client_of()
     address = f"{url_of(plan, 'news')}?state=pending&digest={approval(plan)['digest']}&approvals=0"
-    assert client.get(address, headers={"HX-Request": "true"}).status_code == 204
+    nothing = client.get(address, headers={"HX-Request": "true"})
+    assert "out of date" not in text_of(nothing)
+    same = client.get(address, headers={"HX-Request": "true", "If-None-Match": nothing["ETag"]})
+    assert (same.status_code, same.content) == (304, b"")
     client_of(make_person("reviewer", name="Tom Okafor")).post(url_of(plan, "reject"), approval(plan, reason="No"))
-    news = client.get(address, headers={"HX-Request": "true"})
+    news = client.get(address, headers={"HX-Request": "true", "If-None-Match": nothing["ETag"]})
     assert news.status_code == 200
     assert "Tom Okafor rejected this plan" in text_of(news)
 

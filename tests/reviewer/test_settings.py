@@ -113,7 +113,7 @@ def test_without_an_installation_a_command_says_what_to_do(tmp_path):
         check=False,
     )
     assert done.returncode != 0
-    assert "SECRET_KEY is not set" in done.stderr
+    assert f"There is no installation in {tmp_path}" in done.stderr
     assert "--data" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 

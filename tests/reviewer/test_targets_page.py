@@ -252,3 +252,20 @@ def test_a_callback_is_delivered_again_at_a_press_and_that_is_an_event():
     assert lost.gave_up_at is None
     assert told_of("agent.changed")[-1] == (f"person:{admin.pk}", "callback_repeated")
     assert client.post("/callbacks/", {"callback": "0"}).status_code == 404
+
+
+def test_credentials_are_taken_away_by_a_press_and_the_event_says_so():
+    make_target("ledger", base_url="https://ledger.example", bearer="bearer-sentinel-4711")
+    _, client = admin_and_client()
+    where = {"do": "address", "base_url": "https://ledger.example", "commit_path": "/{operation}/commit",
+             "status_path": "/plans/{plan_id}"}  # fmt: skip
+    both = client.post("/targets/ledger/", {**where, "bearer": "new", "removes_bearer": "on"})
+    assert both.status_code == 422
+    assert "not both" in text_of(both)
+    kept = Target.objects.get(name="ledger").addresses.get()
+    assert kept.credentials_sealed is not None
+    assert client.post("/targets/ledger/", {**where, "removes_bearer": "on"}).status_code == 200
+    kept.refresh_from_db()
+    assert kept.credentials_sealed is None
+    assert "Credentials none" in text_of(client.get("/targets/ledger/"))
+    assert told_of("target.changed")[-1][1] == "set"

@@ -1,4 +1,4 @@
-"""Auditors' work from the command line: verify the log, export it."""
+"""Auditors' work from the command line: verify the log, export it; and its owner's: holds, rules, erasure."""
 
 import json
 import os
@@ -11,17 +11,20 @@ from typing import IO, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from audit.erasure import ErasureRefused
 from audit.evidence import write_pack
 from audit.export import FORMATS, begin_export, parse_export
 from audit.filters import FilterError
 from audit.notes import NoteError
 from audit.recording import Actor
+from audit.retention_commands import ACTIONS, add_actions
 from audit.signing import KeyMissing
 from audit.verification import AlreadyVerifyingError, verify_log
 
 COMMAND_LINE = Actor("system", "command-line", "Command line")
 SHOWN_EVERY = 0.5
-FILTERS = ("agent", "target", "plan_id", "operation", "task_id", "actor", "from", "to", "q", "from_index")
+BAR = 30
+FILTERS = ("agent", "target", "plan_id", "operation", "task_id", "actor", "from", "to", "q", "preset", "from_index")
 
 
 class Progress:
@@ -35,7 +38,8 @@ class Progress:
     def __call__(self, done: int, total: int) -> None:
         if self.is_shown and (time.monotonic() >= self._next or done == total):
             self._next = time.monotonic() + SHOWN_EVERY
-            sys.stderr.write(f"\r{self.doing}: {done} of {total} events")
+            bar = "#" * (BAR * done // total if total else BAR)
+            sys.stderr.write(f"\r{self.doing} [{bar:.<{BAR}}] {done:,} of {total:,} events")
             sys.stderr.flush()
 
     def end(self) -> None:
@@ -44,7 +48,7 @@ class Progress:
 
 
 class Command(BaseCommand):
-    help = "Verify the audit log, and export it."
+    help = "Verify the audit log, export it, and say how long what it holds must stay."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -67,9 +71,20 @@ class Command(BaseCommand):
         for name in FILTERS:
             export.add_argument(f"--{name.replace('_', '-')}", dest=f"filter_{name}", metavar="VALUE")
         export.add_argument("--json", action="store_true", help="print one JSON document when done")
+        add_actions(actions)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        getattr(self, f"_{options['action']}")(options)
+        if options["action"] in ACTIONS:
+            self._keep(options)
+        else:
+            getattr(self, f"_{options['action']}")(options)
+
+    def _keep(self, options: dict[str, Any]) -> None:
+        try:
+            document, sentence = ACTIONS[options["action"]](options, COMMAND_LINE)
+        except (ErasureRefused, FilterError) as refused:
+            raise CommandError(str(refused)) from None
+        self.stdout.write(json.dumps(document) if options["json"] else sentence)
 
     def _verify(self, options: dict[str, Any]) -> None:
         progress = Progress("Verifying")

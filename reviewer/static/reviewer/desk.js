@@ -77,25 +77,75 @@
     $("button:not([hidden])", event.target.form)?.focus();
   });
 
-  // What is new about the plan on this page. Nothing on it moves: one sentence appears above it.
-  let looking = false;
-  const isHere = () => document.visibilityState === "visible" && navigator.onLine;
+  // What is new about what this page shows. Nothing on it moves: the server says by hints that there is something to
+  // see (/live/), and the page asks for it. Without a stream, as on a server without an event loop, it asks by the clock.
+  let looking = false, again = false;
+  const isHere = () => document.visibilityState === "visible";
   async function look() {
     const watch = $("#watch");
-    if (!watch || looking || !window.htmx || document.querySelector("[data-action].htmx-request")) return;
+    if (!watch || !window.htmx || document.querySelector("[data-action].htmx-request")) return;
+    if (looking) { again = true; return; }
     looking = true;
     const isBusy = $("#plan").dataset.state === "committing";
     try {
       if (isBusy) await htmx.ajax("GET", location.pathname.replace(/(approve|reject|settle|replan|recheck)\/$/, ""), { target: "#plan", select: "#plan", swap: "outerHTML show:none" });
-      else await htmx.ajax("GET", watch.getAttribute("href"), { target: "#news", swap: "innerHTML" });
+      else await htmx.ajax("GET", watch.getAttribute("href"), { target: "#news-part", swap: "innerHTML" });
     } catch { /* said by the listeners below; the next look may get through */ } finally { looking = false; }
+    if (again) { again = false; look(); }
   }
-  setInterval(() => { if (isHere()) look(); }, $("#plan")?.dataset.state === "committing" ? 2000 : 10000);
-  document.addEventListener("visibilitychange", () => {
-    if (!isHere()) return;
-    look();
-    document.body.dispatchEvent(new CustomEvent("visible-again"));
+  const refresh = () => { look(); document.body.dispatchEvent(new CustomEvent("visible-again")); };
+
+  // Parts that are as they were are not sent again: the browser keeps nothing (no-store), so the page keeps their names.
+  const tags = new Map();
+  const pathOf = url => new URL(url, location.href).pathname;
+  document.addEventListener("htmx:configRequest", event => {
+    const tag = event.detail.verb === "get" && tags.get(pathOf(event.detail.path));
+    if (tag) event.detail.headers["If-None-Match"] = tag;
   });
+  document.addEventListener("htmx:afterRequest", event => {
+    const { xhr, requestConfig } = event.detail;
+    const tag = xhr?.status === 200 && xhr.getResponseHeader("ETag");
+    if (tag && requestConfig.verb === "get") tags.set(pathOf(requestConfig.path), tag);
+    if (xhr?.status) setOffline(false);
+  });
+
+  let stream = null, streamIsOver = false, lookedAt = performance.now();
+  const live = () => $("[data-live]");
+  function listen() {
+    const source = live();
+    if (stream || streamIsOver || !source || !isHere() || !window.EventSource) return;
+    const query = new URLSearchParams(source.dataset.live.split("?")[1] ?? "");
+    stream = new EventSource(source.dataset.live);
+    stream.addEventListener("plans", () => { if ($("#watched")) refresh(); });
+    for (const path of query.getAll("plan")) stream.addEventListener(`plan:${path}`, look);
+    stream.addEventListener("open", () => setOffline(false));
+    stream.addEventListener("error", () => {
+      if (stream?.readyState === EventSource.CLOSED) { stream = null; streamIsOver = true; } // no session, or no event loop here
+    });
+  }
+  // A page that nobody looks at holds no connection: a browser has few of them for one server.
+  function silence() { stream?.close(); stream = null; }
+  const pause = () => $("#plan")?.dataset.state === "committing" ? 2000 : stream?.readyState === 1 ? 60000 : 10000;
+  setInterval(() => {
+    if (!isHere() || !navigator.onLine || performance.now() - lookedAt < pause()) return;
+    lookedAt = performance.now();
+    refresh();
+  }, 1000);
+  document.addEventListener("visibilitychange", () => {
+    if (!isHere()) { silence(); return; }
+    listen();
+    refresh();
+  });
+  addEventListener("pagehide", silence);
+
+  function setOffline(isOff) {
+    const box = $("#offline");
+    if (!box || box.hidden === !isOff) return;
+    box.hidden = !isOff;
+    say(word(isOff ? "offline" : "online"));
+  }
+  addEventListener("offline", () => setOffline(true));
+  addEventListener("online", () => { setOffline(false); refresh(); });
 
   // What has moved since the dry run is read after the page is shown; nothing waits for it. A target may take its time.
   async function recheck(link) {
@@ -124,19 +174,21 @@
     if (!news) return;
     const box = Object.assign(document.createElement("p"), { className: "notice", textContent: `${text} ` });
     box.append(Object.assign(document.createElement("a"), { href: location.pathname, textContent: word("reload") }));
-    news.replaceChildren(box);
+    $(":scope > .notice", news)?.remove();
+    news.prepend(box);
     news.scrollIntoView({ block: "nearest" });
   };
   document.addEventListener("htmx:beforeSwap", event => {
     const { target, xhr, requestConfig } = event.detail;
-    if (target?.id !== "plan") { if (["news", "recheck"].includes(target?.id) && xhr.status >= 400) event.detail.shouldSwap = false; return; }
+    if (target?.id !== "plan") { if (["news-part", "fresh", "recheck"].includes(target?.id) && xhr.status >= 400) event.detail.shouldSwap = false; return; }
     const answer = new DOMParser().parseFromString(xhr.responseText, "text/html");
     if (answer.querySelector("#plan")) return;
     event.detail.shouldSwap = false;
     if (requestConfig.verb !== "get") notice(answer.querySelector("[data-message]")?.textContent.trim() || word("odd"));
   });
   for (const name of ["htmx:sendError", "htmx:timeout"]) document.addEventListener(name, event => {
-    if (event.detail.elt?.dataset?.action) notice(word("lost")); else say(word("offline"));
+    setOffline(true);
+    if (event.detail.elt?.dataset?.action) notice(word("lost"));
   });
   document.addEventListener("htmx:responseError", event => { if (event.detail.elt?.dataset?.action && event.detail.xhr.status >= 500) notice(word("odd")); });
 
@@ -148,13 +200,40 @@
     outcome.scrollIntoView({ block: "nearest" });
   };
   document.addEventListener("htmx:afterSettle", event => {
-    if (event.detail.target?.id === "plan" || event.target.id === "plan") { armedAt = performance.now() + 700; tick(); lock(); land(); recheckAtOnce(); if (!$("#decision form[data-action='approve']")) $("#jump")?.remove(); }
+    if (event.detail.target?.id === "plan" || event.target.id === "plan") { armedAt = performance.now() + 700; tags.clear(); tick(); lock(); land(); recheckAtOnce(); if (!$("#decision form[data-action='approve']")) $("#jump")?.remove(); }
     if (event.target.id === "recheck" && event.target.classList.contains("no")) armedAt = performance.now() + 700;
+    for (const flags of $$(".plans .flags")) flags.closest("li").classList.toggle("gone", flags.classList.contains("gone"));
     const count = $("#nav-count");
     if (document.body.dataset.page === "inbox" && count) document.title = document.title.replace(/^(\(.*?\) )?/, count.dataset.waiting !== "0" ? `(${count.dataset.waiting}) ` : "");
   });
 
-  // Keys move and open. None of them writes.
+  // Theme and order of times are kept by the server for the person, and shown here at once.
+  async function keep(button) {
+    const form = button.form, data = new FormData(form);
+    data.set(button.name, button.value);
+    try {
+      const answer = await fetch(form.action, { method: "POST", body: data, headers: { "X-Requested-With": "fetch" } });
+      if (!answer.ok || answer.redirected) throw new Error(String(answer.status));
+    } catch { say(word("not-saved"), true); return; }
+    if (button.name === "theme") {
+      document.documentElement.dataset.theme = button.value;
+      button.value = button.value === "dark" ? "light" : "dark";
+      return;
+    }
+    button.value = button.value === "local" ? "utc" : "local";
+    for (const time of $$("time.both")) { const [one, other] = $$("span", time); [one.textContent, other.textContent] = [other.textContent, one.textContent]; }
+    say(word("time-first"));
+  }
+  document.addEventListener("submit", event => {
+    if (!event.target.matches?.("[data-look]") || !event.submitter?.name) return;
+    event.preventDefault();
+    keep(event.submitter);
+  });
+  // Where the theme is the device's, the first press goes to the other one, not to what shows already.
+  const themed = $("[data-look] [name='theme']");
+  if (themed && !document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches) themed.value = "light";
+
+  // Keys move and open. None of them decides anything.
   const keys = $("#keys"), opener = $("[data-keys]");
   if (opener) { opener.hidden = false; opener.addEventListener("click", () => keys.showModal()); }
   const hasKeys = document.body.dataset.singleKeys !== "off";
@@ -183,7 +262,8 @@
       cards[change].focus();
       cards[change].scrollIntoView({ block: "start" });
     },
-    "/": () => $("#q")?.focus(),
+    "/": () => { const box = $("#q"); box?.closest("details")?.setAttribute("open", ""); box?.focus(); },
+    t: () => { const button = $("[name='time_first']"); if (button) keep(button); else say(word("same-time")); },
     "?": () => keys.showModal(),
   };
   document.addEventListener("keydown", event => {
@@ -203,6 +283,7 @@
   // The browser's back button may bring the page as it was: what is true may have changed.
   addEventListener("pageshow", event => { if (event.persisted) location.reload(); });
 
+  listen();
   lock();
   if ($("#plan[data-answer]") || ($("#outcome") && !$("#plan"))) land();
   tick();

@@ -47,7 +47,7 @@ def test_o89_a_task_that_raises_abandons_what_is_pending_and_raises(desk: Desk, 
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Ctrl-C interrupts, also where whoever started the tests has it ignored, as shells do for jobs in the background."""
+    """Ctrl-C interrupts, also where whoever started the tests has it ignored, as shells do for background jobs."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -99,8 +99,7 @@ def test_r16_an_attempt_that_was_killed_before_its_answer_is_finished_with_the_s
 ) -> None:
     first = desk.task("t1")
     plan = move(first)
-    stored = desk._line.store
-    assert stored.begin_attempt(desk._line.name, plan)  # and here the process is killed
+    assert desk._line.ledger.begin_attempt(plan)  # and here the process is killed
     with again.task("t1") as task:
         found = move(task)
         assert found == plan
@@ -114,7 +113,7 @@ def test_a_killed_attempt_on_a_plan_whose_time_is_over_is_asked_about_and_never_
     desk: Desk, again: Desk, server: ScriptedDesk
 ) -> None:
     plan = move(desk.task("t1"))
-    desk._line.store.begin_attempt(desk._line.name, plan)
+    desk._line.ledger.begin_attempt(plan)
     server.clock_ahead = server.lifetime
     with again.task("t1") as task:
         assert move(task) == plan  # not a new one: the attempt may have arrived
@@ -127,7 +126,7 @@ def test_a_killed_attempt_on_a_plan_whose_time_is_over_is_asked_about_and_never_
 
 @pytest.mark.parametrize("hours", [-5, 5])
 def test_a_plan_from_the_list_is_held_against_the_desks_clock_not_this_hosts(
-    desk: Desk, again: Desk, server: ScriptedDesk, hours: int
+    desk: Desk, again: Desk, server: ScriptedDesk, folder: Path, hours: int
 ) -> None:
     server.clock_ahead = timedelta(hours=hours)
     move(desk.task("t1"))
@@ -135,7 +134,7 @@ def test_a_plan_from_the_list_is_held_against_the_desks_clock_not_this_hosts(
     with again.task("t1") as task:
         assert isinstance(task.commit(task.plans()[0].plan), Committed)
     server.clock_ahead += server.lifetime
-    with make_desk(server, again._line.http.base_url, again._line.store.path) as later, later.task("t2") as task:
+    with make_desk(server, again._line.http.base_url, folder) as later, later.task("t2") as task:
         plan = task.plans()[0].plan
         assert task.commit(plan) == Expired(plan.plan_id, plan.expires_at)
     assert len(server.at("commit")) == 1

@@ -5,62 +5,25 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-
-import pytest
 
 from plans.agent import Committed, Waiting
 from plans.demo import live, story
-from plans.demo.agents import HOSTED_AGENT, REMOTE_AGENT, desk_of, get_credentials
+from plans.demo.agents import HOSTED_AGENT, REMOTE_AGENT, desk_of
+from plans.demo.asking import ask
 from plans.demo.models import Invoice, Refund, RemoteApplication, RemotePlan
-from plans.demo.remote_http import Bearers, BillingServer
-from plans.models import Plan
+from plans.demo.rhythm import Rhythm
+from plans.models import Plan, Task
 from reviewer.installation import PROJECT
 from tests.fixtures import Site
-from tests.plans.demo.visitor import Visitor
-
-Manage = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@dataclass
-class Demonstration:
-    """The billing server's address, and what people sign in with."""
-
-    billing_url: str
-    passwords: dict[str, str]
-
-    def sign_in(self, site: Site, name: str = "mara") -> Visitor:
-        visitor, email = Visitor(site.url), f"{name}@plandesk.example"
-        visitor.sign_in(email, self.passwords[email])
-        return visitor
-
-
-@pytest.fixture
-def demonstration(manage: Manage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Demonstration]:
-    """A fresh demonstration in a folder of its own, its billing server running."""
-    monkeypatch.setenv("PLANDESK_DATA", str(tmp_path))
-    with BillingServer("127.0.0.1", 0, Bearers(desk="", agents="")) as server:
-        done = manage("demo_seed", "--json", "--remote-url", server.base_url)
-        assert done.returncode == 0, done.stderr
-        kept = get_credentials()
-        server.bearers = Bearers(desk=kept.desk_bearer, agents=kept.agent_bearer)
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        people = json.loads(done.stdout)["people"]
-        yield Demonstration(server.base_url, {person["email"]: person["password"] for person in people})
-        server.shutdown()
-        thread.join(5)
+from tests.plans.demo.conftest import Demonstration
 
 
 def wait_for_plan(seconds: float = 30) -> Plan:
-    """The first pending plan, once there is one."""
+    """The first plan that waits for people, once there is one."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        plan = Plan.objects.pending().select_related("agent", "target", "task").first()
+        plan = Plan.objects.pending().select_related("task").filter(task__task_id__startswith="refund-").first()
         if plan is not None:
             return plan
         time.sleep(0.05)
@@ -70,7 +33,7 @@ def wait_for_plan(seconds: float = 30) -> Plan:
 def test_a_return_is_planned_and_committed_at_the_billing_server(site: Site, demonstration: Demonstration) -> None:
     with desk_of(REMOTE_AGENT, place="test") as desk, desk.task("return-1") as task:
         inputs = {"invoice_id": "4410", "amount_cents": 745}
-        answer = live.ask("POST", "/refund/dry-run", {"inputs": inputs})
+        answer = ask("POST", "/refund/dry-run", {"inputs": inputs})
         plan = task.submit("billing-remote", "refund", inputs, answer, intent="refund:return-1")
         assert isinstance(task.wait(plan, timeout=0), Waiting)
 
@@ -89,7 +52,7 @@ def test_a_return_is_planned_and_committed_at_the_billing_server(site: Site, dem
 def test_a_moved_invoice_conflicts_at_the_billing_server_too(site: Site, demonstration: Demonstration) -> None:
     with desk_of(REMOTE_AGENT, place="test") as desk, desk.task("return-2") as task:
         inputs = {"invoice_id": "4410", "amount_cents": 745}
-        answer = live.ask("POST", "/refund/dry-run", {"inputs": inputs})
+        answer = ask("POST", "/refund/dry-run", {"inputs": inputs})
         task.submit("billing-remote", "refund", inputs, answer, intent="refund:return-2")
         Invoice.objects.filter(pk="4410").update(refunded_cents=100)
         mara = demonstration.sign_in(site)
@@ -106,7 +69,7 @@ def test_an_address_is_committed_by_the_agent_itself(site: Site, demonstration: 
     assert site.url
     assert demonstration.billing_url
     with desk_of(HOSTED_AGENT, place="test") as desk:
-        outcome = live.correct_address(desk, patience=5)
+        outcome = live.correct_address(desk, Rhythm(pace=0.1))
     assert isinstance(outcome, Committed)
     assert Plan.objects.get().state == "committed"
 
@@ -132,7 +95,7 @@ def test_sigterm_ends_the_agents_and_the_task_they_are_in(site: Site, demonstrat
         process.communicate()
     plan.refresh_from_db()
     plan.task.refresh_from_db()
-    assert plan.task.ended_at is not None
+    assert not Task.objects.filter(ended_at=None).exists()
     assert (plan.state, plan.abandonment.reason) == ("abandoned", "task_ended")
 
 

@@ -1,0 +1,165 @@
+"""What people change about being told, each with its event: preferences, channels, whom admins name for escalation."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+
+from audit.kinds import Kind
+from audit.recording import record
+from plans.instants import format_instant
+from plans.models import Target
+from reviewer.access import actor_of
+from reviewer.models import Person
+from reviewer.notifications import chat, push, sealed
+from reviewer.notifications.models import Channel, Escalation, Mute, Preference
+from reviewer.notifications.routing import may_stand_in, preference_of
+
+MAX_CHANNELS: Final = 20
+
+
+class CannotChange(Exception):
+    """Why a change is refused: one sentence."""
+
+
+@transaction.atomic(durable=True)
+def save_preference(
+    *, person: Person, values: Mapping[str, Any], shown: Iterable[Target], heard: Iterable[Target]
+) -> Preference:
+    """Replaces how a person is told, and of which of the `shown` targets they hear. May be repeated; an event tells
+    what changed, and none is written where nothing did.
+
+    Refuses a stand-in without the role, and away without a time or backwards. Locks the preference.
+    """
+    preference_of(person)
+    preference = Preference.objects.select_for_update(no_key=True).get(person=person)
+    stand_in = values.get("stand_in")
+    if stand_in is not None and not may_stand_in(stand_in, person):
+        raise CannotChange("A stand-in has the same role as you, and is somebody else.")
+    changed = {name: value for name, value in values.items() if getattr(preference, name) != value}
+    for name, value in changed.items():
+        setattr(preference, name, value)
+    preference.save(update_fields=list(changed))
+    muted = _mute(person, list(shown), list(heard))
+    if changed or muted:
+        details = {name: _plain(value) for name, value in changed.items()}
+        _record(person, "notifications_changed", {**details, **muted})
+    return preference
+
+
+def _mute(person: Person, shown: list[Target], heard: list[Target]) -> dict[str, list[str]]:
+    wanted = {target.pk for target in heard}
+    before = set(Mute.objects.filter(person=person).values_list("target_id", flat=True))
+    muted = [target for target in shown if target.pk not in wanted and target.pk not in before]
+    unmuted = [target for target in shown if target.pk in wanted and target.pk in before]
+    Mute.objects.bulk_create([Mute(person=person, target=target) for target in muted], ignore_conflicts=True)
+    Mute.objects.filter(person=person, target__in=unmuted).delete()
+    names = {"muted": [target.name for target in muted], "unmuted": [target.name for target in unmuted]}
+    return {name: found for name, found in names.items() if found}
+
+
+@transaction.atomic(durable=True)
+def add_chat(*, person: Person, address: str) -> Channel:
+    """A chat service by its Apprise address, which is sealed and never shown again. Refuses what is not on the list."""
+    address = address.strip()
+    try:
+        label = chat.label_of(address)
+    except chat.BadAddress as error:
+        raise CannotChange(str(error)) from None
+    return _add(person, Channel.CHAT, address, label)
+
+
+@transaction.atomic(durable=True)
+def add_push(*, person: Person, endpoint: str, p256dh: str, auth: str, browser: str) -> Channel:
+    """A browser's push subscription. The same browser again replaces its keys."""
+    try:
+        kept = push.subscription(endpoint, p256dh, auth)
+    except push.BadSubscription as error:
+        raise CannotChange(str(error)) from None
+    marked = sealed.address_hash(endpoint)
+    known = Channel.objects.select_for_update(no_key=True).filter(person=person, address_hash=marked).first()
+    if known is not None:
+        known.sealed = sealed.seal_address(kept, person_pk=person.pk)
+        known.save(update_fields=["sealed"])
+        return known
+    return _add(person, Channel.PUSH, kept, push.label_of(endpoint, browser), marked=marked)
+
+
+def _add(person: Person, kind: str, address: str, label: str, *, marked: bytes | None = None) -> Channel:
+    if Channel.objects.filter(person=person).count() >= MAX_CHANNELS:
+        raise CannotChange(f"You have {MAX_CHANNELS} channels already. Remove one first.")
+    try:
+        with transaction.atomic():
+            channel = Channel.objects.create(
+                person=person,
+                kind=kind,
+                label=label,
+                sealed=sealed.seal_address(address, person_pk=person.pk),
+                address_hash=marked or sealed.address_hash(address),
+            )
+    except IntegrityError:
+        raise CannotChange("You have this channel already.") from None
+    _record(person, "notification_channel_added", {"kind": kind, "label": label})
+    return channel
+
+
+@transaction.atomic(durable=True)
+def switch_channel(*, person: Person, pk: int, is_on: bool) -> Channel:
+    """A channel of one's own on or off. May be repeated; refuses somebody else's as if there were none."""
+    channel = _own(person, pk)
+    if channel.is_on != is_on:
+        channel.is_on = is_on
+        channel.save(update_fields=["is_on"])
+        what = "notification_channel_on" if is_on else "notification_channel_off"
+        _record(person, what, {"kind": channel.kind, "label": channel.label})
+    return channel
+
+
+@transaction.atomic(durable=True)
+def remove_channel(*, person: Person, pk: int) -> Channel:
+    """Destroys a channel of one's own and what was sealed for it. E-mail can only be switched off."""
+    channel = _own(person, pk)
+    if channel.kind == Channel.EMAIL:
+        raise CannotChange("E-mail can be switched off, not removed.")
+    _record(person, "notification_channel_removed", {"kind": channel.kind, "label": channel.label})
+    channel.delete()
+    return channel
+
+
+@transaction.atomic(durable=True)
+def name_escalation(*, by: Person, person: Person | None) -> None:
+    """Who hears of plans that nobody decides: this person, or every admin (None). By an admin; may be repeated."""
+    if "admin" not in by.roles:
+        raise CannotChange("Only an admin names who hears of plans that nobody decides.")
+    row, _ = Escalation.objects.select_for_update().get_or_create(pk=1)
+    if row.person_id == (person.pk if person else None):
+        return
+    row.person = person
+    row.save(update_fields=["person"])
+    named = person or by
+    data = {"person": str(named.pk), "email": named.email, "change": "escalation_named"}
+    record(Kind.PERSON_CHANGED, actor=actor_of(by), data={**data, "named": person.email if person else "every admin"})
+
+
+def get_own_channel(person: Person, pk: int) -> Channel:
+    """A channel of this person's. Raises `Channel.DoesNotExist`, for somebody else's too."""
+    return Channel.objects.get(person=person, pk=pk)
+
+
+def _own(person: Person, pk: int) -> Channel:
+    return Channel.objects.select_for_update(no_key=True).get(person=person, pk=pk)
+
+
+def _plain(value: Any) -> Any:
+    """A value as an event holds it."""
+    if isinstance(value, datetime):
+        return format_instant(value)
+    if isinstance(value, Person):
+        return value.email
+    return value if value is None or isinstance(value, bool | int | list | str) else str(value)
+
+
+def _record(person: Person, change: str, details: Mapping[str, Any]) -> None:
+    data = {"person": str(person.pk), "email": person.email, "change": change, **details}
+    record(Kind.PERSON_CHANGED, actor=actor_of(person), data=data)

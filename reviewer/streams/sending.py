@@ -1,0 +1,167 @@
+"""The log sent on by signed webhook: at least once, in the order of places, each destination at its own pace."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
+
+from django.conf import settings
+from django.db import close_old_connections, connection, transaction
+
+from audit.canonical import format_at
+from audit.export_sql import LINE, SPAN, bound
+from audit.proofs import advance, ask_django, read_checkpoint, read_size
+from plans import clock
+from plans.outgoing import NoAnswer, NotSent, exchange, is_public
+from plans.sealing import SealError
+from plans.signatures import sign
+from reviewer.streams.changing import open_secret
+from reviewer.streams.models import Stream
+
+MAX_EVENTS: Final = 200
+MAX_BYTES: Final = 1024 * 1024
+"""Of a delivery's events; a larger one goes alone."""
+TIMEOUT: Final = timedelta(seconds=15)
+LEASE: Final = timedelta(minutes=1)
+BATCHES: Final = 50
+"""Of a destination in one turn of the clock."""
+AT_ONCE: Final = 8
+PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600))
+"""How long to wait after each failure in a row; the last one repeats, for ever: nothing is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a destination is behind: so many events, the oldest of them recorded then."""
+
+    events: int
+    since: datetime | None
+
+
+def lag_of(stream: Stream) -> Lag:
+    """What the destination has not taken yet, of what has a place in the tree."""
+    rows = ask_django("SELECT at FROM audit_sequence WHERE index = %s", [stream.next_index])
+    return Lag(max(read_size() - stream.next_index, 0), rows[0][0] if rows else None)
+
+
+def send_due() -> int:
+    """One turn: each destination that is due, in a thread of its own; returns how many deliveries were taken.
+
+    Each is leased by one conditional update, so that workers share them and none is sent to by two; who dies leaves a
+    lease that ends. A destination that hangs holds its own thread alone. No transaction is open during a call.
+    """
+    advance()
+    leased: list[int] = []
+    while len(leased) < AT_ONCE and (pk := _lease()) is not None:
+        leased.append(pk)
+    if not leased:
+        return 0
+    with ThreadPoolExecutor(len(leased)) as pool:
+        return sum(pool.map(_send_all, leased))
+
+
+def _lease() -> int | None:
+    with transaction.atomic(durable=True):
+        now = clock.now()
+        stream = (
+            Stream.objects.filter(is_paused=False, next_try_at__lte=now)
+            .select_for_update(no_key=True, skip_locked=True)
+            .order_by("next_try_at", "id")
+            .first()
+        )
+        if stream is None:
+            return None
+        stream.next_try_at = now + LEASE
+        stream.save(update_fields=["next_try_at"])
+        return int(stream.pk)
+
+
+def _send_all(pk: int) -> int:
+    close_old_connections()
+    try:
+        done = 0
+        while done < BATCHES and _send(pk):
+            done += 1
+        if done == BATCHES:
+            Stream.objects.filter(pk=pk).update(next_try_at=clock.now())
+        return done
+    finally:
+        connection.close()
+
+
+def _send(pk: int) -> bool:
+    """The next delivery of a destination; whether it took one and may want more."""
+    stream = Stream.objects.filter(pk=pk, is_paused=False).first()
+    if stream is None:
+        return False
+    lines = _read(stream.next_index, read_size())
+    if not lines:
+        is_short = read_size() < stream.next_index
+        said = f"The log is shorter than what was sent, {stream.next_index} events." if is_short else ""
+        Stream.objects.filter(pk=pk).update(next_try_at=clock.now(), last_error=said)
+        return False
+    following = stream.next_index + len(lines)
+    error = _deliver(stream, following, lines)
+    with transaction.atomic(durable=True):
+        now = clock.now()
+        if error is None:
+            changed = {"next_index": following, "delivered_at": now, "failures": 0, "last_error": ""}
+            # Only from where it stood: whoever's lease ran out meanwhile changes nothing twice.
+            Stream.objects.filter(pk=pk, next_index=stream.next_index).update(**changed, next_try_at=now + LEASE)
+            return True
+        pause = PAUSES[min(stream.failures, len(PAUSES) - 1)]
+        failed = {"failures": stream.failures + 1, "last_error": error, "next_try_at": now + pause}
+        Stream.objects.filter(pk=pk, next_index=stream.next_index).update(**failed)
+        return False
+
+
+def _read(start: int, size: int) -> Sequence[str]:
+    """The events from place `start` on as JSON texts (those of a JSONL export), as many as one delivery holds."""
+    condition = f"s.index >= {start:d} AND s.index < {min(start + MAX_EVENTS, size):d}"
+    (span,) = ask_django(SPAN + condition, [])
+    if span[0] is None:
+        return []
+    lines: list[str] = []
+    length = 0
+    with connection.cursor() as cursor:
+        cursor.execute(bound(LINE, condition, cast(Any, span)), None)
+        for (line,) in cursor.fetchall():
+            length += len(line.encode())
+            if lines and length > MAX_BYTES:
+                break
+            lines.append(line)
+    return lines
+
+
+def _deliver(stream: Stream, following: int, lines: Sequence[str]) -> str | None:
+    """Sends it once; None where it was taken, else why not. No redirects; the answer is not kept."""
+    now = clock.now()
+    checkpoint = read_checkpoint()
+    head = {"type": "audit.events", "timestamp": format_at(now)}
+    data = {
+        "stream": stream.name,
+        "first_index": stream.next_index,
+        "next_index": following,
+        "checkpoint": None if checkpoint is None else checkpoint.note,
+    }
+    try:
+        secret = open_secret(stream)
+    except SealError as error:
+        return f"The secret cannot be opened: {error}."
+    body = f'{json.dumps(head)[:-1]}, "data": {json.dumps(data)[:-1]}, "events": [{",".join(lines)}]}}}}'.encode()
+    webhook_id = f"events_{stream.pk}_{stream.next_index}_{following}"
+    timestamp = int(now.timestamp())
+    headers = {
+        "Content-Type": "application/json",
+        "webhook-id": webhook_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": sign(secret, webhook_id, timestamp, body),
+    }
+    may_connect = None if settings.CALLBACK_ALLOW_PRIVATE else is_public
+    try:
+        answer = exchange("POST", stream.url, headers=headers, body=body, timeout=TIMEOUT, may_connect=may_connect)
+    except (NotSent, NoAnswer) as error:
+        return str(error)
+    return None if 200 <= answer.status < 300 else f"The destination answered {answer.status}."

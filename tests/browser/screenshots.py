@@ -1,0 +1,208 @@
+"""Pictures of every page and state, light and dark, wide and narrow: `make screenshots`, then look at them.
+
+Not part of the tests: pytest runs it when it is named. The pictures go to the folder in SCREENSHOTS.
+"""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plans import registry
+from plans.states import AbandonReason, State
+from reviewer import presence
+from tests.makers import make_agent, make_person, make_plan, make_target
+from tests.reviewer.pages import approval, client_of, url_of
+from tests.stub_behaviour import conflict
+
+pytestmark = [pytest.mark.usefixtures("database"), pytest.mark.timeout(900)]
+
+FOLDER = Path(os.environ.get("SCREENSHOTS", ".screenshots"))
+THEMES = ("light", "dark")
+WIDTHS = (1280, 390)
+Shoot = Callable[..., None]
+
+REFUND = [
+    {"op": "update", "target": "order/48213", "field": "status", "from": "delivered", "to": "refunded"},
+    {"op": "update", "target": "order/48213", "field": "refunded_total", "from": 0.00, "to": 129.90},
+    {
+        "op": "create",
+        "target": "refund/ch_5RkT",
+        "to": {"amount": 129.90, "to": "card ending 4417", "reason": "returned"},
+        "reversible": False,
+    },
+    {"op": "update", "target": "stock/LAMP-220", "field": "on_hand", "from": 14, "to": 16},
+]
+HARD = [
+    {"op": "delete", "target": "key/ledger-sync-2019", "from": {"scope": "read"}, "reversible": False},
+    {
+        "op": "update",
+        "target": "config/ledger",
+        "field": "note",
+        "from": "Keys rotate every ninety days, and old keys keep working for a week after that.",
+        "to": "Keys rotate every thirty days, and old keys stop working at once after that.",
+    },
+    {
+        "op": "update",
+        "target": "config/ledger",
+        "field": "url",
+        "from": "https://a.example",
+        "to": "https://a.ex\u202ea",
+    },
+    {
+        "op": "update",
+        "target": "config/ledger",
+        "field": "ips",
+        "from": ["10.2.0.0/16"],
+        "to": {"a": [1, None, "x" * 90]},
+    },
+    {"op": "update", "target": "config/ledger", "field": "empty", "from": None, "to": ""},
+    {"op": "update", "target": "config/ledger", "field": "count", "from": "1", "to": 1},
+    {"op": "send", "target": "mailbox/77", "to": "p\u0430ypal \u200b"},
+]
+
+
+@pytest.fixture
+def shoot(desk: Any) -> Shoot:
+    """`shoot("plan", "/address/", before=...)`: the page in both themes and widths; `before` acts on each first."""
+
+    def take(name: str, path: str, before: Callable[[Any], None] | None = None) -> None:
+        FOLDER.mkdir(exist_ok=True)
+        for theme in THEMES:
+            for width in WIDTHS:
+                desk.emulate_media(color_scheme=theme)
+                desk.set_viewport_size({"width": width, "height": 900})
+                desk.goto(path)
+                desk.wait_for_timeout(500)
+                if before is not None:
+                    before(desk)
+                height = desk.evaluate("document.documentElement.scrollHeight")
+                desk.set_viewport_size({"width": width, "height": min(max(height, 720), 4000)})
+                desk.screenshot(path=FOLDER / f"{name}-{theme}-{width}.png")
+
+    return take
+
+
+def change(person: Any, **fields: Any) -> None:
+    """Past the object, whose password is older than the one that the person signed in with."""
+    type(person).objects.filter(pk=person.pk).update(**fields)
+
+
+def pressed(page: Any) -> None:
+    page.wait_for_timeout(400)
+    if page.query_selector("#fact"):
+        page.fill("#fact", "129.9")
+    page.click("#approve")
+    page.wait_for_selector("#outcome")
+
+
+def test_lists(shoot: Shoot, reviewer: Any) -> None:
+    change(reviewer, is_admin=True, time_zone="Europe/Berlin")
+    target = make_target("orders-db")
+    shoot("inbox-empty", "/")
+    made = make_agent(target, name="support-refunds")
+    tom = make_person("reviewer", name="Tom Okafor")
+    first = make_plan(target=target, made=made, plan={"actions": REFUND}, intent="r1", lifetime=timedelta(minutes=4))
+    make_plan(target=target, made=make_agent(target, name="key-janitor"), plan={"actions": HARD}, intent="k",
+              lifetime=timedelta(seconds=100))  # fmt: skip
+    make_plan(target=target, made=make_agent(target, name="billing-ops"), lifetime=timedelta(minutes=20))
+    make_plan(target=target, made=make_agent(target, owner=reviewer), lifetime=timedelta(hours=2))
+    make_plan("unknown")
+    for state in ("committed", "rejected", "conflicted", "refused"):
+        make_plan(state, target=target)
+    for _ in range(3):
+        client = client_of(tom)
+        plan = make_plan(target=target)
+        client.get(url_of(plan))
+        client.post(url_of(plan, "reject"), approval(plan, reason="Wrong account"))
+    presence.note(plan_pk=first.pk, person_pk=tom.pk)
+    shoot("inbox", "/")
+
+    def arrivals(page: Any) -> None:
+        make_plan(target=target)
+        page.evaluate("document.body.dispatchEvent(new CustomEvent('visible-again'))")
+        page.wait_for_selector("#fresh a")
+
+    shoot("inbox-new", "/", arrivals)
+    shoot("inbox-search", "/?agent=support-refunds")
+    shoot("inbox-unknown", "/?show=unknown")
+    shoot("inbox-keys", "/", lambda page: page.evaluate("document.querySelector('#keys').showModal()"))
+    shoot("inbox-offline", "/", lambda page: page.evaluate("dispatchEvent(new Event('offline'))"))
+    shoot("history", "/history/")
+    shoot("history-filtered", "/history/?state=rejected&since=2020-01-01")
+    shoot("history-problem", "/history/?state=x&since=2026-02-02&until=2026-01-01")
+    shoot("agents", "/agents/")
+    shoot("agent", "/agents/support-refunds/")
+    shoot("targets", "/targets/")
+    shoot("target", "/targets/orders-db/")
+    shoot("callbacks", "/callbacks/")
+    shoot("people", "/people/")
+    shoot("person", f"/people/{tom.pk}/")
+    shoot("settings", "/settings/")
+    shoot("not-found", "/nowhere/")
+
+
+def test_pending_plans(shoot: Shoot, reviewer: Any, stub_target: Any) -> None:
+    change(reviewer, time_zone="Europe/Berlin")
+    target = make_target("orders-db", base_url=stub_target.base_url)
+    made = make_agent(target, name="support-refunds")
+    said = (
+        "Customer sent both lamps back, the parcel was scanned in Leipzig. Refund without shipping, as in ticket 9921."
+    )
+    seen = [{"tool": "shipping.lookup", "note": "delivered back", "url": "https://carrier.example/track/77"}]
+    first = make_plan(target=target, made=made, plan={"actions": REFUND}, intent="r1")
+    second = make_plan(
+        target=target, made=made, plan={"actions": REFUND[1:]}, intent="r2", replaces=first.plan_id, summary=said,
+        evidence=seen,
+    )  # fmt: skip
+    make_plan(target=target, made=make_agent(target, name="order-bot"), plan={"actions": REFUND[:1]})
+    make_plan(target=target, made=made, plan={"actions": REFUND[1:2]})
+    presence.note(plan_pk=second.pk, person_pk=make_person("reviewer", name="Tom Okafor").pk)
+    shoot("plan", url_of(second))
+    shoot("plan-hard", url_of(make_plan(target=target, made=made, plan={"actions": HARD}, intent="h")))
+    shoot("plan-simple", url_of(make_plan(target=target, made=made)))
+    shoot("plan-two-people", url_of(make_plan(target=make_target(approvals=2))))
+    shoot("plan-not-yours", url_of(make_plan(made=make_agent(target, owner=reviewer), target=target)))
+    shoot("plan-reject", url_of(second), lambda page: page.click("summary:has-text('Reject')"))
+    simple = make_plan(target=target, made=made)
+    registry.disable_target(name=make_target().name)
+
+    def rejected_meanwhile(page: Any) -> None:
+        plan = make_plan(target=target, made=made)
+        page.goto(url_of(plan))
+        client_of(make_person("reviewer", name="Tom Okafor")).post(
+            url_of(plan, "reject"), approval(plan, reason="Wrong customer")
+        )
+        page.wait_for_selector("#news >> text=out of date")
+
+    shoot("plan-out-of-date", url_of(simple), rejected_meanwhile)
+
+
+def test_outcomes(shoot: Shoot, reviewer: Any, stub_target: Any) -> None:
+    for state in State:
+        shoot(f"plan-{state.value}", url_of(make_plan(state, plan={"actions": REFUND}, intent=f"s-{state.value}")))
+    for reason in AbandonReason:
+        shoot(f"plan-abandoned-{reason.value}", url_of(make_plan("abandoned", reason=reason)))
+    stub_target.script(conflict({"target": "ledger/ACC-104", "field": "limit", "planned": 100, "current": 175}))
+    target = make_target(base_url=stub_target.base_url)
+
+    def approve_new(page: Any) -> None:
+        stub_target.script(conflict({"target": "ledger/ACC-104", "field": "limit", "planned": 100, "current": 175}))
+        page.goto(url_of(make_plan(target=target)))
+        page.wait_for_timeout(800)
+        pressed(page)
+
+    shoot("plan-answered-conflict", "/", approve_new)
+
+
+def test_the_way_in(page: Any) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for theme in THEMES:
+        for width in WIDTHS:
+            page.emulate_media(color_scheme=theme)
+            page.set_viewport_size({"width": width, "height": 720})
+            page.goto("/login/")
+            page.screenshot(path=FOLDER / f"login-{theme}-{width}.png")

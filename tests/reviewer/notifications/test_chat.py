@@ -1,0 +1,142 @@
+"""Chat services: over a real Apprise to a real server, from a closed list, to public hosts only."""
+
+import json
+import logging
+import socket
+
+import pytest
+import urllib3
+
+from reviewer.notifications import chat
+from reviewer.notifications.changing import CannotChange, add_chat
+from reviewer.notifications.models import Channel, Message
+from reviewer.notifications.sending import send_test
+from reviewer.notifications.transports import NotDelivered
+from tests.makers import make_plan
+from tests.reviewer.notifications.conftest import sweep
+
+pytestmark = pytest.mark.usefixtures("database")
+SECRET = "s3cr3t-path-of-a-hook"
+
+
+@pytest.fixture
+def person(make_reader):
+    reader = make_reader()
+    Channel.objects.filter(person=reader).update(is_on=False)
+    return reader
+
+
+def test_a_chat_service_gets_the_words_and_nothing_else(web_server, person):
+    channel = add_chat(person=person, address=f"json://127.0.0.1:{web_server.port}/{SECRET}")
+    plan = make_plan(summary="AGENTS-WORDS")
+    assert sweep() == (1, 1)
+    [(path, _headers, body)] = web_server.taken
+    told = json.loads(body)
+    assert path == f"/{SECRET}"
+    assert told["title"].startswith("Waits for a decision: limit.update on ")
+    assert plan.plan_id in told["message"]
+    assert "AGENTS-WORDS" not in body.decode()
+    channel.refresh_from_db()
+    assert channel.last_sent_at is not None
+
+
+def test_an_address_is_sealed_and_only_its_schema_and_host_are_kept_in_the_open(web_server, person):
+    channel = add_chat(person=person, address=f"jsons://user:{SECRET}@chat.example.com/{SECRET}")
+    assert channel.label == "jsons://chat.example.com"
+    assert SECRET.encode() not in bytes(channel.sealed)
+    assert add_chat(person=person, address="slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/").label == (
+        "slack:// (Slack)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("mailto://user:pass@example.com", "Services start with one of"),
+        ("file:///etc/passwd", "Services start with one of"),
+        ("syslog://", "Services start with one of"),
+        ("dbus://", "Services start with one of"),
+        ("https://example.com/hook", "Services start with one of"),
+        ("json://example.com/hook", "sends in the open"),
+        ("jsons://example.com/?verify=no", "may only set"),
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/?template=/etc/passwd", "may only set"),
+        ("jsons://example.com/?redirect=yes", "may only set"),
+        ("jsons://exa mple.com/", "no spaces"),
+        ("jsons://" + "x" * 2000, "at most"),
+        ("slack://nonsense", "does not understand"),
+        ("jsons://[::1", "not an Apprise address"),
+        ("", "Services start with one of"),
+    ],
+)
+def test_what_is_not_on_the_list_is_refused_without_repeating_it(person, address, sentence):
+    with pytest.raises(CannotChange, match=sentence) as refused:
+        add_chat(person=person, address=address)
+    assert not address or address not in str(refused.value)
+    assert Channel.objects.filter(kind="chat").count() == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254", "10.0.0.1", "0.0.0.0"])
+def test_a_private_host_is_not_called_unless_a_setting_allows_it(web_server, person, settings, host):
+    settings.NOTIFY_ALLOW_PRIVATE = False
+    channel = add_chat(person=person, address=f"jsons://{host}:{web_server.port}/")
+    with pytest.raises(NotDelivered, match="may not be called"):
+        send_test(channel)
+    assert web_server.taken == []
+
+
+def test_a_name_that_leads_to_a_private_address_is_not_called(web_server, person, settings, monkeypatch):
+    settings.NOTIFY_ALLOW_PRIVATE = False
+    real = socket.getaddrinfo
+
+    def rebound(host, *arguments, **options):
+        return real("127.0.0.1" if host == "rebound.example" else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebound)
+    channel = add_chat(person=person, address=f"jsons://rebound.example:{web_server.port}/")
+    with pytest.raises(NotDelivered, match="may not be called"):
+        send_test(channel)
+    assert web_server.taken == []
+
+
+def test_a_redirect_is_not_followed(web_server, person):
+    web_server.status, web_server.location = 307, f"http://127.0.0.1:{web_server.port}/elsewhere"
+    channel = add_chat(person=person, address=f"json://127.0.0.1:{web_server.port}/here")
+    with pytest.raises(NotDelivered, match="did not accept"):
+        send_test(channel)
+    assert [path for path, _, _ in web_server.taken] == ["/here"]
+
+
+def test_a_refusal_is_kept_and_no_log_tells_the_address(web_server, person, caplog):
+    web_server.status = 500
+    caplog.set_level(logging.DEBUG)
+    add_chat(person=person, address=f"json://127.0.0.1:{web_server.port}/{SECRET}")
+    make_plan()
+    sweep()
+    channel = Channel.objects.get(kind="chat")
+    assert channel.last_failure == "The service did not accept the message."
+    assert Message.objects.get().next_try_at is not None
+    assert SECRET not in caplog.text
+
+
+def test_a_service_that_never_answers_is_cut(person, settings, monkeypatch):
+    from datetime import timedelta
+
+    settings.NOTIFY_ALLOW_PRIVATE = True
+    monkeypatch.setattr(chat, "TIMEOUT", timedelta(seconds=1))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        channel = add_chat(person=person, address=f"json://127.0.0.1:{listening.getsockname()[1]}/")
+        with pytest.raises(NotDelivered, match="in time"):
+            send_test(channel)
+
+
+def test_a_proxy_of_the_environment_is_not_used(web_server, person, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9/")
+    channel = add_chat(person=person, address=f"json://127.0.0.1:{web_server.port}/here")
+    send_test(channel)
+    assert [path for path, _, _ in web_server.taken] == ["/here"]
+
+
+def test_the_guard_holds_only_while_a_message_is_sent(web_server, settings):
+    settings.NOTIFY_ALLOW_PRIVATE = False
+    answer = urllib3.request("POST", f"http://127.0.0.1:{web_server.port}/other")
+    assert answer.status == 201

@@ -1,0 +1,296 @@
+"""Exports from the page: small ones at once, large ones by a worker, resumed where a dead one left them."""
+
+import io
+import json
+import time
+import zipfile
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from audit.export import Request, begin_export
+from audit.filters import Filters
+from audit.kinds import Kind
+from audit.recording import SYSTEM, record
+from plans import clock
+from reviewer import audit_jobs
+from reviewer.celery import app
+from reviewer.models import AuditJob, AuditJobPart
+from reviewer.views import audit_export
+from tests.audit.auditing import told
+from tests.audit.making import make_event
+from tests.audit.sequencing import sequence
+from tests.makers import make_person
+from tests.reviewer.pages import client_of, text_of
+
+pytestmark = pytest.mark.usefixtures("database")
+
+
+@pytest.fixture
+def person():
+    return make_person("auditor")
+
+
+@pytest.fixture
+def auditor(person):
+    return client_of(person)
+
+
+@pytest.fixture
+def every_export_is_large(monkeypatch):
+    monkeypatch.setattr(audit_export, "SMALL", -1)
+    monkeypatch.setattr(audit_export, "SMALL_PACK", -1)
+
+
+@pytest.fixture
+def slices_of_ten(monkeypatch):
+    monkeypatch.setattr(audit_jobs, "SLICE", 10)
+
+
+def make_many(count, **members):
+    with transaction.atomic():
+        for number in range(count):
+            record(Kind.PLAN_VIEWED, actor=SYSTEM, data={"n": number}, **members)
+
+
+def ask(client, form="jsonl", query="agent=bot"):
+    response = client.post("/audit/export/", {"form": form, "query": query})
+    assert response.status_code == 302, text_of(response)
+    return AuditJob.objects.get(pk=response["Location"].split("/")[-2])
+
+
+def run(job):
+    while audit_jobs.run_due_jobs():
+        pass
+    job.refresh_from_db()
+    return job
+
+
+def file_of(client, job):
+    response = client.get(f"/audit/exports/{job.pk}/file/")
+    assert response.status_code == 200
+    content = b"".join(response.streaming_content)
+    assert response["Content-Length"] == str(len(content))
+    return content
+
+
+def test_l128_a_small_export_is_the_answer_and_an_event(auditor, person, tmp_path):
+    make_many(3, agent="bot")
+    make_event(agent="other")
+    sequence(tmp_path)
+    response = auditor.post("/audit/export/", {"form": "jsonl", "query": "agent=bot"})
+    lines = [json.loads(line) for line in b"".join(response.streaming_content).splitlines()]
+    assert [line["data"]["n"] for line in lines[:-1]] == [0, 1, 2]
+    assert lines[-1]["export"]["rows"] == 3
+    assert lines[-1]["export"]["checkpoint"].startswith("plandesk.invalid/")
+    event = told("audit.exported")[0]
+    assert (event["rows"], event["filters"], event["via"], event["format"]) == (3, {"agent": "bot"}, "page", "jsonl")
+    assert AuditJob.objects.count() == 0
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "ocsf"])
+@pytest.mark.usefixtures("every_export_is_large", "slices_of_ten")
+def test_a_large_export_is_made_of_slices_and_is_the_file_that_one_go_makes(auditor, form, tmp_path):
+    make_many(25, agent="bot")
+    make_many(7, agent="other")
+    make_many(8, agent="bot")
+    sequence(tmp_path)
+    job = ask(auditor, form)
+    assert text_of(auditor.get(f"/audit/exports/{job.pk}/")).count("Waiting for a worker")
+    job = run(job)
+    assert (job.state, job.done, job.total) == ("done", 33, 33)
+    export = begin_export(Request(form, Filters(agent="bot")), actor=SYSTEM, via="test")
+    whole = b"".join(export.stream()).splitlines()
+    made = file_of(auditor, job).splitlines()
+    assert made[:-1] == whole[:-1]
+    assert b"checkpoint" in made[-1]
+    assert len(told("audit.exported")) == 2  # one of them is this test's own
+    assert told("audit.read")[-1]["export"] == str(job.pk)
+    assert "33 events" in text_of(auditor.get(f"/audit/exports/{job.pk}/"))
+
+
+@pytest.mark.usefixtures("every_export_is_large", "slices_of_ten")
+def test_a_worker_that_dies_in_a_slice_leaves_whole_slices_and_another_goes_on(auditor, monkeypatch):
+    make_many(45, agent="bot")
+    job = ask(auditor)
+    stored, calls = audit_jobs._store, []
+
+    def die_in_the_third(job, pieces):
+        calls.append(1)
+        stored(job, pieces)
+        if len(calls) == 4:  # the head of the first slice is a call, too
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(audit_jobs, "_store", die_in_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        audit_jobs.run_due_jobs()
+    job.refresh_from_db()
+    assert (job.state, job.done) == ("running", 19)  # the sign-in has a place of its own
+    monkeypatch.setattr(audit_jobs, "_store", stored)
+    assert audit_jobs.run_due_jobs() == 0  # its beat is young: somebody may be at work
+    AuditJob.objects.update(beat_at=clock.now() - audit_jobs.LOST_AFTER - timedelta(seconds=1))
+    assert "No worker has touched it for 30 seconds" in text_of(auditor.get(f"/audit/exports/{job.pk}/"))
+    job = run(job)
+    numbers = [json.loads(line)["data"]["n"] for line in file_of(auditor, job).splitlines()[:-1]]
+    assert numbers == list(range(45))
+    assert len(told("audit.exported")) == 1
+
+
+@pytest.mark.usefixtures("every_export_is_large", "slices_of_ten")
+def test_a_worker_that_sleeps_while_another_goes_on_adds_nothing(auditor):
+    make_many(30, agent="bot")
+    job = ask(auditor)
+    sleeper = audit_jobs._claim("export")
+    assert sleeper is not None
+    audit_jobs._begin(sleeper)
+    assert audit_jobs._export_slice(sleeper)
+    slow = AuditJob.objects.select_related("person").get(pk=job.pk)
+    assert audit_jobs._export_slice(sleeper)
+    assert not audit_jobs._export_slice(slow)
+    AuditJob.objects.update(state="waiting")
+    job = run(job)
+    assert len(file_of(auditor, job).splitlines()) == 31
+
+
+@pytest.mark.usefixtures("every_export_is_large", "slices_of_ten")
+def test_a_turn_that_is_over_leaves_the_rest_to_the_next(auditor, monkeypatch):
+    make_many(30, agent="bot")
+    job = ask(auditor)
+    monkeypatch.setattr(audit_jobs, "TURN", 0.0)
+    audit_jobs.run_due_jobs()
+    job.refresh_from_db()
+    assert (job.state, job.done, job.total) == ("waiting", 0, 30)
+    monkeypatch.setattr(audit_jobs, "TURN", 20.0)
+    assert run(job).state == "done"
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_one_export_is_worked_on_at_a_time_the_longest_waiting_first(auditor):
+    make_many(3, agent="bot")
+    first, second = ask(auditor), ask(auditor)
+    claimed = audit_jobs._claim("export")
+    assert claimed is not None
+    assert claimed.pk == first.pk
+    assert audit_jobs._claim("export") is None
+    AuditJob.objects.update(state="waiting")
+    assert run(second).state == "done"
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_a_job_that_kills_every_worker_is_given_up(auditor):
+    job = ask(auditor)
+    AuditJob.objects.update(attempts=audit_jobs.ATTEMPTS)
+    run(job)
+    assert job.state == "failed"
+    assert "Several workers" in text_of(auditor.get(f"/audit/exports/{job.pk}/"))
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_an_evidence_pack_of_a_worker_is_whole(auditor, tmp_path):
+    make_many(5, agent="bot")
+    sequence(tmp_path)
+    job = ask(auditor, "evidence")
+    assert audit_jobs.run_due_jobs() == 1
+    job.refresh_from_db()
+    # Its own event came after the checkpoint: the pack says so rather than leave it out.
+    if job.state == "failed":
+        assert "No signed checkpoint covers" in job.problem
+        sequence(tmp_path)
+        job = ask(auditor, "evidence", "agent=bot&to=" + clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+        run(job)
+    with zipfile.ZipFile(io.BytesIO(file_of(auditor, job))) as pack:
+        assert pack.testzip() is None
+        assert len([name for name in pack.namelist() if name.startswith("proofs/")]) == 5
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_an_export_is_its_own_persons_alone(auditor):
+    make_many(3, agent="bot")
+    job = run(ask(auditor))
+    other = client_of(make_person("auditor"))
+    for path in (f"/audit/exports/{job.pk}/", f"/audit/exports/{job.pk}/file/"):
+        assert other.get(path).status_code == 404
+    assert other.post(f"/audit/exports/{job.pk}/stop/").status_code == 404
+    assert str(job.pk) not in other.get("/audit/exports/").content.decode()
+    assert str(job.pk) in auditor.get("/audit/exports/").content.decode()
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_somebody_who_is_no_auditor_any_more_gets_no_file(auditor, person):
+    job = run(ask(auditor))
+    type(person).objects.filter(pk=person.pk).update(is_auditor=False, is_reviewer=True)
+    assert auditor.get(f"/audit/exports/{job.pk}/file/").status_code == 403
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_a_file_is_thrown_away_when_its_time_is_over_or_when_told_so(auditor):
+    make_many(3, agent="bot")
+    job, other = run(ask(auditor)), run(ask(auditor))
+    AuditJob.objects.filter(pk=job.pk).update(expires_at=clock.now())
+    assert auditor.get(f"/audit/exports/{job.pk}/file/").status_code == 404
+    audit_jobs.run_due_jobs()
+    job.refresh_from_db()
+    assert job.state == "expired"
+    assert "not kept any more" in text_of(auditor.get(f"/audit/exports/{job.pk}/"))
+    auditor.post(f"/audit/exports/{other.pk}/stop/")
+    assert AuditJobPart.objects.count() == 0
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_a_stopped_export_is_not_taken_up_again(auditor):
+    make_many(3, agent="bot")
+    job = ask(auditor)
+    auditor.post(f"/audit/exports/{job.pk}/stop/")
+    assert audit_jobs.run_due_jobs() == 0
+    assert told("audit.exported") == []
+
+
+@pytest.mark.parametrize(
+    ("form", "query"), [("xml", ""), ("csv", "colour=red"), ("csv", "kind=x"), ("csv", "from=2026-02-01&to=2026-01-01")]
+)
+def test_l130_what_cannot_be_exported_is_said_and_is_no_empty_file(auditor, form, query):
+    response = auditor.post("/audit/export/", {"form": form, "query": query})
+    assert response.status_code == 422
+    assert "There is a problem" in text_of(response)
+    assert (AuditJob.objects.count(), told("audit.exported")) == (0, [])
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_a_person_has_five_exports_under_way_at_most(auditor):
+    for _ in range(5):
+        ask(auditor)
+    response = auditor.post("/audit/export/", {"form": "csv", "query": ""})
+    assert response.status_code == 422
+    assert "Five of your exports" in text_of(response)
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_a_search_that_is_too_long_to_be_kept_is_refused_and_not_cut(auditor):
+    query = "&".join(f"{name}={'%C3%A4' * 500}" for name in ("agent", "target"))
+    response = auditor.post("/audit/export/", {"form": "csv", "query": query})
+    assert response.status_code == 422
+    assert "too long" in text_of(response)
+
+
+def test_l117_more_events_than_are_streamed_at_once_are_made_by_a_worker_and_all_of_them(auditor, monkeypatch):
+    monkeypatch.setattr(audit_export, "SMALL", 10)
+    make_many(11, agent="bot")
+    job = run(ask(auditor))
+    assert len(file_of(auditor, job).splitlines()) == 12
+
+
+def test_an_export_by_get_is_refused(auditor):
+    assert auditor.get("/audit/export/").status_code == 405
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_the_worker_is_woken_by_the_clock(auditor, celery_worker):
+    make_many(3, agent="bot")
+    job = ask(auditor)
+    app.send_task("reviewer.run_audit_jobs")
+    deadline = time.monotonic() + 30
+    while job.state != "done" and time.monotonic() < deadline:
+        time.sleep(0.1)
+        job.refresh_from_db()
+    assert len(file_of(auditor, job).splitlines()) == 4

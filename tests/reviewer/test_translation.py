@@ -1,0 +1,195 @@
+"""Every word of a page goes through gettext: read in a language that puts brackets around what is translated."""
+
+import ast
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import translation
+
+from plans.errors import Sentence
+from plans.states import AbandonReason, State
+from reviewer import presence
+from reviewer.said import in_words
+from tests.makers import make_agent, make_person, make_plan, make_target
+from tests.reviewer.pages import approval, client_of, url_of
+
+pytestmark = pytest.mark.usefixtures("database")
+
+OPEN, CLOSE = "⟦", "⟧"
+WORD = re.compile(r"[A-Za-z]{2,}")
+# Names, values and marks that no language changes.
+SAME = {
+    "limit",
+    "account",
+    "nonce",
+    "ledger",
+    "scope",
+    "key",
+    "Person",
+    "entry",
+    "sha256",
+    "Plandesk",
+    "UTC",
+    "Berlin",
+    "Enter",
+    "Esc",
+    "min",
+    "px",
+}
+MADE = re.compile(
+    r"(agent|ledger|task|plan)[-_]\d+|\w+@plandesk\.example|pdk_\w+|https?://\S+|invoice/4412|ACC-104|of-\w+|[0-9a-f]{64}"
+)
+FOREIGN = {"code", "bdi", "q", "blockquote", "option", "textarea", "time"}
+FOREIGN_CLASSES = {"mono", "foreign", "rec", "val", "chip", "more", "kw", "tok", "avatar", "brand"}
+SAID = ("aria-label", "title", "placeholder", "alt")
+
+
+@pytest.fixture
+def bracketed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A language in which every text is itself, in brackets; what is put in stays outside them."""
+
+    def one(text: str) -> str:
+        return OPEN + re.sub(r"(%\(\w+\)[-#0-9.]*[sdrfg])", rf"{CLOSE}\1{OPEN}", str(text)) + CLOSE
+
+    active = translation._trans  # type: ignore[attr-defined]
+    translation.gettext("")  # so that the names below are there to be replaced
+    monkeypatch.setattr(active, "gettext", one, raising=False)
+    monkeypatch.setattr(active, "pgettext", lambda context, text: one(text), raising=False)
+    monkeypatch.setattr(active, "ngettext", lambda a, b, n: one(a if n == 1 else b), raising=False)
+    monkeypatch.setattr(active, "npgettext", lambda c, a, b, n: one(a if n == 1 else b), raising=False)
+
+
+class Words(HTMLParser):
+    """Collects the words of a page that stand in no brackets and are nobody's data."""
+
+    def __init__(self, known: set[str]) -> None:
+        super().__init__()
+        self.known = known
+        self.found: list[tuple[str, str]] = []
+        self.path: list[tuple[str, bool]] = []
+        self.is_inside = False  # brackets may hold markup
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        if tag not in ("meta", "link", "input", "br", "img", "path", "rect", "circle", "ellipse", "col"):
+            classes = set((given.get("class") or "").split())
+            self.path.append((tag, bool(classes & FOREIGN_CLASSES) or tag in FOREIGN or tag in ("script", "style")))
+        for name in SAID:
+            if given.get(name) and not any(is_foreign for _tag, is_foreign in self.path):
+                self._look(str(given[name]))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.path and self.path.pop()[0] != tag:
+            pass
+
+    def handle_data(self, text: str) -> None:
+        outside = ""
+        for character in text:
+            if character in (OPEN, CLOSE):
+                self.is_inside = character == OPEN
+            elif not self.is_inside:
+                outside += character
+        text = outside
+        if not any(is_foreign for _tag, is_foreign in self.path):
+            self._look(text)
+
+    def _look(self, text: str) -> None:
+        outside = re.sub(f"{OPEN}[^{CLOSE}]*{CLOSE}", " ", text)
+        for known in sorted(self.known, key=len, reverse=True):
+            outside = outside.replace(known, " ")
+        if words := [word for word in WORD.findall(MADE.sub(" ", outside)) if word not in SAME]:
+            self.found.append((" ".join(words), text.strip()[:120]))
+
+
+def untranslated(html: str, known: set[str]) -> list[Any]:
+    words = Words(known)
+    words.feed(html)
+    return words.found
+
+
+def touching(name: str) -> dict[str, Any]:
+    """A plan on a record of its own, so that none is in another's way."""
+    return {"actions": [{"op": "update", "target": f"ledger/{name}", "field": "limit", "from": 1, "to": 2}]}
+
+
+def names_of(*things: Any) -> set[str]:
+    return {str(thing) for thing in things}
+
+
+def test_no_word_of_a_page_is_left_out_of_the_translation(bracketed):
+    admin = make_person("reviewer", "admin", "auditor", name="Lena Brandt", time_zone="Europe/Berlin")
+    target = make_target("orders-db")
+    made = make_agent(target, name="order-bot", owner=make_person("admin", name="Tom Okafor"))
+    lost = make_plan(made=made, target=target, summary="Because")
+    presence.note(plan_pk=lost.pk, person_pk=make_person("reviewer", name="Tom Okafor").pk)
+    hard = [{"op": "delete", "target": "key/1", "from": {"scope": "read"}, "reversible": False}]
+    plans = [
+        lost,
+        make_plan(made=made, target=target, plan={"actions": hard}, intent="hard"),
+        *(
+            make_plan(state, made=made, target=target, intent=f"of-{state.value}", plan=touching(state))
+            for state in State
+        ),
+        *(make_plan("abandoned", reason=reason) for reason in AbandonReason),
+        make_plan(made=make_agent(target, owner=admin, name="own-bot"), target=target),
+    ]
+    known = names_of("Lena Brandt", "Tom Okafor", "LB", "TO", "orders-db", "order-bot", "own-bot", "limit.update",
+                     "Person", "hard", "billing", "address.update", "refund",
+                     admin.email, *(plan.plan_id for plan in plans))  # fmt: skip
+    client = client_of(admin)
+    paths = ["/", "/?show=unknown", "/?agent=nobody", "/history/", "/history/?state=x", "/settings/", "/agents/",
+             "/agents/order-bot/", "/targets/", "/targets/orders-db/", "/callbacks/", "/people/", "/nowhere/",
+             f"/people/{admin.pk}/", *map(url_of, plans)]  # fmt: skip
+    wrong = {found for path in paths for found in untranslated(client.get(path).content.decode(), known)}
+    assert wrong == set()
+
+
+def test_no_answer_to_a_press_is_left_out_of_the_translation(bracketed):
+    client, plan = client_of(make_person("reviewer", name="Lena Brandt")), make_plan()
+    known = names_of("Lena Brandt", "LB", plan.plan_id, plan.agent.name, plan.target.name, "limit.update", "Person")
+    answers = [
+        client.post(url_of(plan, "reject"), approval(plan)),
+        client.post(url_of(plan, "approve"), approval(plan) | {"digest": "0" * 64}),
+        client.post(url_of(plan, "settle"), {"reason": "seen"}),
+        client.post(url_of(plan, "replan")),
+        client.post(url_of(plan, "reject"), approval(plan, reason="Wrong account")),
+        client.post(url_of(plan, "approve"), approval(plan)),
+    ]
+    assert [answer.status_code for answer in answers] == [422, 503, 409, 409, 200, 409]
+    wrong = {found for answer in answers for found in untranslated(answer.content.decode(), known)}
+    assert wrong == set()
+
+
+def test_a_sentence_of_the_domain_is_translated_by_its_template_and_values_in_it_too(bracketed):
+    sentence = Sentence("The %(what)s must be %(how)s.", what=Sentence("base URL"), how="https")
+    assert sentence == "The base URL must be https."
+    assert in_words(sentence) == "⟦The ⟧⟦base URL⟧⟦ must be ⟧https⟦.⟧"
+    assert in_words("") == ""
+
+
+def sentences() -> Iterator[tuple[str, int, ast.Call]]:
+    for path in [*Path("plans").glob("*.py"), *Path("reviewer").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = node.func.id if isinstance(node.func, ast.Name) else ""
+                if name in ("DecisionRefused", "RegistryError", "PolicyError", "PersonError"):
+                    yield str(path), node.lineno, node
+
+
+def test_no_refusal_that_people_read_is_put_together_from_pieces():
+    found = list(sentences())
+    assert len(found) > 30
+    assert [
+        (path, line) for path, line, call in found if any(isinstance(arg, ast.JoinedStr) for arg in call.args)
+    ] == []
+    plain = [
+        (path, line)
+        for path, line, call in found
+        for arg in call.args[-1:]
+        if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+    ]
+    assert plain == []
