@@ -27,27 +27,27 @@ WRONG: list[tuple[str, set[str], tuple[tuple[str, str], ...]]] = [
     ("commits what has expired", {"expiry"}, (("if datetime.now(UTC) >= datetime", "if False and datetime"),)),
     ("calls an expiry a conflict", {"expiry"}, (('return "expired", 410,', 'return "expired", 409,'),)),
     ("forgets answers at the expiry", {"replay-after-expiry"}, (
-        ('if plan["state"] != "pending":', 'if plan["expires_at"] < datetime.now(UTC).isoformat():\n' +
-         '        raise Refusal(410, "expired")\n    if plan["state"] != "pending":'),)),
+        ('if plan["state"] != "pending":', ('if plan["expires_at"] < datetime.now(UTC).isoformat():\n'
+         '        raise Refusal(410, "expired")\n    if plan["state"] != "pending":')),)),
     ("answers a replay otherwise", {"replay", "replay-after-expiry"}, (
         ('return plan["status"], json.loads(plan["answer"])', 'return 200, {"again": True}'),)),
     ("writes again under another key", {"replay-other-key"}, (
-        ('if plan["state"] != "pending":', 'if plan["state"] == "committed" and key != plan["idempotency_key"]:\n' +
-         '        db.execute("INSERT INTO written VALUES (1)")\n    if plan["state"] != "pending":'),)),
+        ('if plan["state"] != "pending":', ('if plan["state"] == "committed" and key != plan["idempotency_key"]:\n'
+         '        db.execute("INSERT INTO written VALUES (1)")\n    if plan["state"] != "pending":')),)),
     ("takes one key for two plans", {"key-reuse"}, (
         ('if bound and bound[0] != plan["plan_id"]:\n        raise Refusal(422, "key-reused")',
          'if bound and bound[0] != plan["plan_id"]:\n        key = key + "x"'),)),
     ("needs no key", {"key-required"}, (('    if not key:\n        raise Refusal(400, "key-required")\n', ""),)),
     ("needs no fingerprint", {"fingerprint-required"}, (
-        ('raise Refusal(428, "fingerprint-required")', 'body = {**body, "input_fingerprint": db.execute(' +
-         '"SELECT fingerprint FROM plan WHERE token_hash = ?", [hashed(body["plan_token"])]).fetchone()[0]}' +
-         ' if isinstance(body.get("plan_token"), str) else body'),)),
+        ('raise Refusal(428, "fingerprint-required")', ('body = {**body, "input_fingerprint": db.execute('
+         '"SELECT fingerprint FROM plan WHERE token_hash = ?", [hashed(body["plan_token"])]).fetchone()[0]}'
+         ' if isinstance(body.get("plan_token"), str) else body')),)),
     ("takes any fingerprint", {"fingerprint-mismatch"}, (
         ('if body["input_fingerprint"] != plan["fingerprint"]:', "if False:"),)),
     ("ends a plan for a wrong fingerprint", {"fingerprint-mismatch"}, (
         ('raise Refusal(412, "fingerprint-mismatch")',
-         'db.execute("DELETE FROM plan WHERE plan_id = ?", [plan["plan_id"]])\n        ' +
-         'return 412, {"type": "fingerprint-mismatch"}'),)),
+         ('db.execute("DELETE FROM plan WHERE plan_id = ?", [plan["plan_id"]])\n        '
+         'return 412, {"type": "fingerprint-mismatch"}')),)),
     ("answers an unknown token with success", {"unknown-token"}, (
         ('raise Refusal(404, "never-planned")', "return 200, {}"),)),
     ("takes inputs with a commit", {"no-inputs"}, (

@@ -134,13 +134,17 @@ INSIDE = {
     "confirm.difference_of": "reads", "intake.refusal_for": "makes a refusal", "policy_change.newest_policy": "reads",
     "registry.check_url": "reads", "registry.create_agent": "has no plan yet",
     "registry.create_target": "has no plan yet", "registry.ensure_hosted_targets": "has no plan yet",
-    "registry.is_loopback": "reads", "registry.present_address": "reads",
+    "registry.check_callback_url": "reads", "registry.is_loopback": "reads", "registry.present_address": "reads",
 }  # fmt: skip
 """Public functions that are no triggers, and why."""
 
 NO_PLAN = {
     "account_login": "who somebody is", "account_logout": "who somebody is", "settings": "how the desk looks",
     "agents": "makes one", "targets": "makes one", "people": "makes one",
+    "password": "who somebody is", "look": "how the desk looks", "notifications": "who is told of what",
+    "audit-export": "reads", "audit-file": "reads", "audit-job": "reads", "audit-report": "reads",
+    "audit-saved": "a search", "audit-saved-change": "a search", "audit-saved-search": "a search",
+    "audit-stop": "ends a reading", "audit-verify": "reads",
     "demo_step": "plays an agent, at the doors above", "demo": "plays an agent, at the doors above",
 }  # fmt: skip
 """Doors for people that take POST and touch no plan, and why."""
