@@ -5,7 +5,7 @@ import zipfile
 from typing import IO, Any, Final
 
 from audit.export import Export, Progress
-from audit.export_sql import COPY_LINES, WITHIN_PAYLOADS
+from audit.export_sql import COPY_LINES, WHERE, WITHIN_PAYLOADS
 from audit.filters import FilterError
 from audit.notes import write_proof
 from audit.proofs import read_tree
@@ -19,6 +19,7 @@ EVENT: Final = f"""
     FROM audit_sequence s
     JOIN audit_event e ON e.at = s.at AND e.id = s.event_id
     LEFT JOIN audit_payload p ON p.event_id = s.event_id {WITHIN_PAYLOADS}
+    {WHERE}
 """  # noqa: S608 - made of constants  # noqa: S608  constants of ours alone
 
 README: Final = """# Evidence from an audit log

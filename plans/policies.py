@@ -90,14 +90,20 @@ def _guard(number: int, op: str, action: Mapping[str, msgspec.Raw]) -> Guard:
             for name, member in msgspec.json.decode(value, type=dict[str, msgspec.Raw]).items():
                 if (fact := _plain(member)) is not None:
                     return Guard(
-                        Sentence("Type the %(name)s of change %(number)d", name=name, number=number), "", fact, number
+                        Sentence("Type the %(name)s of change %(number)d to unlock Approve", name=name, number=number),
+                        "",
+                        fact,
+                        number,
                     )
         elif (fact := _plain(value)) is not None:
             what = field or Sentence("value")
             return Guard(
-                Sentence("Type the new %(what)s of change %(number)d", what=what, number=number), "", fact, number
+                Sentence("Type the new %(what)s of change %(number)d to unlock Approve", what=what, number=number),
+                "",
+                fact,
+                number,
             )
-    label = Sentence("Type the name of the record in change %(number)d", number=number)
+    label = Sentence("Type the name of the record in change %(number)d to unlock Approve", number=number)
     return Guard(label, "", target, number)
 
 

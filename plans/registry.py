@@ -32,6 +32,10 @@ class RegistryError(Exception):
     """Why a change of an agent or a target is refused: one sentence."""
 
 
+class OwnerError(RegistryError):
+    """Why an agent is not handed over."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentCredentials:
     """What an agent needs to speak to the desk. Shown this once; `repr` keeps it."""
@@ -130,13 +134,16 @@ def set_agent(
     """Change an agent's owner, where it may plan, or where it is told; None leaves a thing as it is.
 
     Its waiting plans stay, at targets that it loses too: a person decides them. A change that changes nothing leaves no
-    event. Locks the agent. Raises `RegistryError`, also for one that is disabled.
+    event. Locks the agent. Raises `RegistryError`, also for one that is disabled; and `OwnerError` where its owner
+    hands it over while plans of it are in flight: who owned it could then decide them.
     """
     agent = lock_agent(_agent(name).pk)
     if agent.disabled_at is not None:
         raise RegistryError(Sentence("The agent %(name)s is disabled for good.", name=name))
     told: dict[str, Any] = {}
     if owner is not None and owner.pk != agent.owner_id:
+        if by.type == "person" and by.id == str(agent.owner_id) and Plan.objects.of_agent(agent).in_flight().exists():
+            raise OwnerError(Sentence("This agent is yours and plans of it wait, so somebody else hands it over."))
         told["owner"] = {"from": str(agent.owner_id), "to": str(owner.pk)}
         agent.owner = owner
     if callback_url is not None and callback_url != agent.callback_url:
@@ -230,7 +237,8 @@ def set_target(
 ) -> Target:
     """Change a target; an empty `bearer` takes its credentials away. A new address withdraws its pending plans, which
     commit where they were received or not at all;
-    a new number of approvals is a new version of its policy, for plans received from then on."""
+    a new number of approvals is a new version of its policy, for plans received from then on. Credentials do not follow
+    a person's new address to another server: they are given again, or taken away."""
     target = Target.objects.select_for_update(no_key=True).get(pk=_target(name, must_live=False).pk)
     told: dict[str, Any] = {"change": "set"}
     if operations is not None:
@@ -240,6 +248,8 @@ def set_target(
         target.save(update_fields=["operations"])
     is_moved = False
     if any(value is not None for value in (base_url, bearer, commit_path, status_path)):
+        if by.type == "person" and base_url is not None and bearer is None:
+            _keep_credentials_home(target, base_url)
         is_moved = _set_address(target, told, base_url, bearer, commit_path, status_path)
     if len(told) > 1:
         _tell_target(target, by, told)
@@ -293,6 +303,25 @@ def _set_address(
         created_at=clock.now(),
     )
     return True
+
+
+def _keep_credentials_home(target: Target, base_url: str) -> None:
+    """Refuses to send what was sealed for one server to another, by the word of somebody who need not know it."""
+    if target.is_hosted:
+        return
+    now = present_address(target)
+    if now.credentials_sealed is not None and _origin(now.base_url) != _origin(base_url):
+        raise RegistryError(
+            Sentence(
+                "The credentials were given for %(origin)s: give those of the new server, or take them away.",
+                origin=_origin(now.base_url),
+            )
+        )
+
+
+def _origin(url: str) -> str:
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 def present_address(target: Target) -> TargetAddress:

@@ -281,6 +281,25 @@ class RolesForm(AdminForm):
     )  # fmt: skip
 
 
+class NewStreamForm(AdminForm):
+    """A new destination of the log."""
+
+    name = _names(label=_("Name"), help_text=_("How the desk and the log call it. It stays for good."))
+    url = _address(label=_("Address"), help_text=_("https, or http on loopback. It gets signed POSTs."))
+    from_index = forms.IntegerField(
+        label=_("First place"), min_value=0, max_value=2**53, initial=0,
+        widget=forms.TextInput(attrs={"class": "input mono short", "inputmode": "numeric"}),
+    )  # fmt: skip
+
+    def __init__(self, data: Any = None, *, size: int, **kwargs: Any) -> None:
+        super().__init__(data, **kwargs)
+        later = _("0: the whole log. %(size)d: only what comes from now on.") % {"size": size}
+        self.fields["from_index"].help_text = later if size else _("0: the whole log.")
+
+    def clean_name(self) -> str:
+        return _checked(self.cleaned_data["name"])
+
+
 class CallbacksForm(forms.Form):
     """Filters of the list of callbacks, as they stand in the address."""
 

@@ -35,6 +35,8 @@ TURN: Final = 20.0
 """Seconds that one task works on an export before others get the worker's thread."""
 LOST_AFTER: Final = timedelta(seconds=30)
 ATTEMPTS: Final = 5
+KEPT_AT_ONCE: Final = 20
+"""Files of one person: each may be as large as the log."""
 PIECE: Final = 1024 * 1024
 OPEN: Final = ("waiting", "running")
 
@@ -62,6 +64,8 @@ def ask_verification(*, person: Person) -> AuditJob:
 def _limit(person: Person) -> None:
     if AuditJob.objects.filter(person=person, kind="export", state__in=OPEN).count() >= 5:
         raise JobRefusedError("Five of your exports are being made already. Wait for one, or stop one.")
+    if AuditJob.objects.filter(person=person, kind="export", state="done").count() >= KEPT_AT_ONCE:
+        raise JobRefusedError(f"{KEPT_AT_ONCE} of your files are kept already. Throw one away first.")
 
 
 def run_due_jobs() -> int:
@@ -102,6 +106,8 @@ def _finish(job: AuditJob, state: str, *, problem: str = "") -> None:
     at = clock.now()
     job.state, job.problem, job.ended_at, job.beat_at = state, problem, at, at
     job.expires_at = at + KEPT_FOR if state == "done" and job.kind == "export" else None
+    if state == "failed":
+        AuditJobPart.objects.filter(job=job).delete()
     job.save(
         update_fields=[
             "state",
@@ -134,8 +140,8 @@ def _run_export(job: AuditJob) -> None:
         if job.form == "evidence":
             _make_pack(job)
             return
-        if not job.closing:
-            _begin(job)
+        if not job.closing and not _begin(job):
+            return
         deadline = time.monotonic() + TURN
         while job.next_index < job.size:
             if time.monotonic() >= deadline:
@@ -145,19 +151,27 @@ def _run_export(job: AuditJob) -> None:
                 return
         _close(job)
     except (FilterError, RuntimeError) as error:  # the log is damaged, and says where to look
-        _finish(job, "failed", problem=str(error))
+        with transaction.atomic(durable=True):
+            if _is_ours(job):
+                _finish(job, "failed", problem=str(error))
 
 
-def _begin(job: AuditJob) -> None:
-    """Fixes what the export holds, records it, and keeps what its last record will say."""
+def _begin(job: AuditJob) -> bool:
+    """Fixes what the export holds, records it, and keeps what its last record will say. False where somebody took the
+    job over meanwhile, and goes on with what they fixed."""
     request = request_of(job)
     export = begin_export(request, actor=actor_of(job.person), via="page", form=job.form)
     try:
-        job.size, job.next_index, job.total = export.size, request.from_index, export.rows
-        job.closing = json.dumps(export.closing(), ensure_ascii=False)
+        size, total, closing = export.size, export.rows, json.dumps(export.closing(), ensure_ascii=False)
     finally:
         export.close()
-    job.save(update_fields=["size", "next_index", "total", "closing"])
+    with transaction.atomic(durable=True):
+        if not _is_ours(job):
+            return False
+        job.size, job.next_index, job.total, job.closing = size, request.from_index, total, closing
+        job.beat_at = clock.now()
+        job.save(update_fields=["size", "next_index", "total", "closing", "beat_at"])
+    return True
 
 
 def _export_slice(job: AuditJob) -> bool:
@@ -174,8 +188,10 @@ def _export_slice(job: AuditJob) -> bool:
             for rows in export.lines():
                 job.done += len(rows)
                 _store(job, [b"".join(rows)])
+            if job.done > job.total:
+                _finish_short(job)
+                return False
             job.next_index, job.beat_at, job.attempts = until, clock.now(), 0
-            job.done = min(job.done, job.total)
             job.save(update_fields=["next_index", "beat_at", "attempts", "done", "byte_count"])
     finally:
         export.close()
@@ -185,7 +201,8 @@ def _export_slice(job: AuditJob) -> bool:
 def _is_ours(job: AuditJob) -> bool:
     """Locks the row: whether nobody has taken the job further, stopped it or taken it over meanwhile."""
     now = AuditJob.objects.select_for_update().get(pk=job.pk)
-    return now.state == "running" and now.next_index == job.next_index and now.byte_count == job.byte_count
+    is_where_it_was = (now.next_index, now.byte_count) == (job.next_index, job.byte_count)
+    return now.state == "running" and is_where_it_was and bool(now.closing) == bool(job.closing)
 
 
 def _close(job: AuditJob) -> None:
@@ -193,12 +210,17 @@ def _close(job: AuditJob) -> None:
         if not _is_ours(job):
             return
         if job.done != job.total:
-            _finish(job, "failed", problem=f"{job.done} events were found of {job.total}: verify the log.")
+            _finish_short(job)
             return
         if job.byte_count == 0:
             _store(job, [request_head(job)])
         _store(job, [write_closing(cast(Format, job.form), json.loads(job.closing))])
         _finish(job, "done")
+
+
+def _finish_short(job: AuditJob) -> None:
+    found, job.done = job.done, min(job.done, job.total)
+    _finish(job, "failed", problem=f"{found} events were found of {job.total}: verify the log.")
 
 
 def request_head(job: AuditJob) -> bytes:

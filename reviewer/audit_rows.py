@@ -155,6 +155,9 @@ def brief_of(event: EventRow, told: Told) -> str:
             return f"{_how(text_in(told, 'how'))}: {text_in(told, 'state')}"
         case Kind.PERSON_CHANGED:
             return f"{text_in(told, 'email')}: {text_in(told, 'change')}"
+        case Kind.AGENT_CHANGED | Kind.TARGET_CHANGED | Kind.LOG_CHANGED if "change" in told:
+            name = event.agent or event.target or text_in(told, "stream")
+            return f"{name}: {text_in(told, 'change')}" if name else text_in(told, "change")
         case Kind.AUDIT_READ:
             return _read(told)
         case Kind.AUDIT_EXPORTED:

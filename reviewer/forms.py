@@ -1,10 +1,11 @@
 """What people send besides decisions: filters, settings, what became of an unknown write. Shape only."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from zoneinfo import available_timezones
 
 from django import forms
 from django.db.models import Exists, OuterRef, Q
+from django.forms.utils import ErrorDict
 from django.utils.translation import gettext_lazy as _
 
 from plans.models import Approval, Rejection
@@ -109,3 +110,9 @@ class PasswordForm(forms.Form):
         if not self.person.check_password(present):
             raise forms.ValidationError(_("That is not your present password."))
         return present
+
+    def refuse_tries(self) -> Self:
+        """Says that there were too many tries, without looking at what was sent."""
+        self.cleaned_data, self._errors = {}, ErrorDict()
+        self.add_error("present", _("Too many tries. Wait five minutes, or ask an admin for a new password."))
+        return self

@@ -41,7 +41,7 @@ class RowView:
 
 @dataclass(frozen=True, slots=True)
 class CardView:
-    """A card as printed."""
+    """A card as printed. `moved_head` takes the place of `before_head` once a value was found changed; or empty."""
 
     anchor: int
     number: str
@@ -50,6 +50,7 @@ class CardView:
     verb: str
     record: str
     before_head: str
+    moved_head: str
     after_head: str
     has_before: bool
     has_after: bool
@@ -108,6 +109,7 @@ def _card(anchor: int, card: Card, state: str) -> CardView:
         verb=words.verb_of(card.op),
         record=card.target,
         before_head=before,
+        moved_head=words.moved_head_of(card, state),
         after_head=after,
         has_before=card.has_before,
         has_after=card.has_after,

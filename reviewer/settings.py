@@ -182,7 +182,7 @@ ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_LOGOUT_REDIRECT_URL = "/login/"
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_DEFAULT_HTTP_PROTOCOL = _base.scheme
-ACCOUNT_RATE_LIMITS = {"login": "60/m/ip", "login_failed": "20/m/ip,5/5m/key"}
+ACCOUNT_RATE_LIMITS = {"login": "60/m/ip", "login_failed": "20/m/ip,5/5m/key", "present_password": "5/5m/user"}
 
 # --- Notifications -------------------------------------------------------------------------------------------------
 EMAIL_HOST = _env.text("EMAIL_HOST", "")  # none: nobody is told by e-mail

@@ -10,10 +10,12 @@ from django.utils.translation import gettext_lazy
 
 from audit.kinds import Kind
 from audit.queries import EventRow
+from plans.states import AbandonReason, State
 from reviewer import speed
 from reviewer.models import Person
 from reviewer.moments import Clock, Moment
 from reviewer.said import in_words
+from reviewer.words import badge_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,10 @@ def lines_of(events: list[EventRow], person: Person, clock: Clock) -> list[Line]
     """The story in the plan's own order; openings in a row by one person are one line, with the last time."""
     lines: list[Line] = []
     for event in events:
-        line = Line(
-            event.kind, _who(event, person), what_of(event.kind), _quote(event), clock.at(event.at), _took(event)
-        )
+        what, quote = what_of(event.kind), _quote(event)
+        if event.kind == Kind.PLAN_ABANDONED and quote in set(AbandonReason):
+            what, quote = badge_of(State.ABANDONED, quote).text, ""
+        line = Line(event.kind, _who(event, person), what, quote, clock.at(event.at), _took(event))
         if lines and event.kind == Kind.PLAN_VIEWED and (lines[-1].kind, lines[-1].who) == (line.kind, line.who):
             lines[-1] = line
         else:

@@ -4,7 +4,7 @@ from allauth.account.views import login, logout
 from django.conf import settings as django_settings
 from django.urls import include, path
 
-from reviewer.views import agents, callbacks, errors, history, inbox, live, people, plan, settings, targets
+from reviewer.views import agents, callbacks, errors, history, inbox, live, people, plan, settings, streams, targets
 from reviewer.views.health import healthz
 
 PLAN = "plans/<str:agent>/<str:target>/<str:plan_id>/"
@@ -31,6 +31,8 @@ urlpatterns = [
     path("targets/", targets.targets, name="targets"),
     path("targets/<str:name>/", targets.target, name="target"),
     path("callbacks/", callbacks.callbacks, name="callbacks"),
+    path("streams/", streams.streams, name="streams"),
+    path("streams/<str:name>/", streams.stream, name="stream"),
     path("people/", people.people, name="people"),
     path("people/<int:pk>/", people.person, name="person"),
     path("", include("plans.urls")),

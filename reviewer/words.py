@@ -96,6 +96,12 @@ def heads_of(card: Card, state: str) -> tuple[str, str]:
     return before, after
 
 
+def moved_head_of(card: Card, state: str) -> str:
+    """The head of the column before where a present value is known to be another: what was read is not so now."""
+    is_lost = card.kind == "delete" and not card.has_after
+    return _("When planned") if state == State.PENDING and not is_lost else ""
+
+
 def changes(count: int) -> str:
     return ngettext("%(count)d change", "%(count)d changes", count) % {"count": count}
 

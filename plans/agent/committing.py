@@ -105,7 +105,7 @@ class _Attempts:
                 raise self.line.error(answer, token=token, plan_write=said, plan_id=self.plan.plan_id)
             case Waiting():
                 # Nobody has approved it, so no earlier attempt can have written either.
-                self.line.ledger.note_unsent(self.plan)
+                self.line.ledger.note_unsent(self.plan, is_every=True)
                 self.line.ledger.receive_plan(dataclasses.replace(self.plan, needs_approval=True), State.PENDING.value)
                 return verdict
             case _:

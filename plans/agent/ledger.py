@@ -49,6 +49,7 @@ class _Row(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str
     run: int
     may_have_arrived: bool = False
+    open_attempts: int = 0  # begun, of any process, and not proven to have written nothing
     touched_by: tuple[str, ...] = ()
     outcome: str | None = None
     is_told: bool = False
@@ -201,15 +202,18 @@ class Ledger:
             row = self._row(records, plan)
             if row.outcome is not None or row.token is None or row.touched_by:
                 return False
-            self._change(records, row, may_have_arrived=True, state=State.COMMITTING.value)
+            count = _open_attempts(row) + 1
+            self._change(records, row, may_have_arrived=True, open_attempts=count, state=State.COMMITTING.value)
             return True
 
-    def note_unsent(self, plan: Plan) -> None:
-        """Every attempt so far is proven to have written nothing."""
+    def note_unsent(self, plan: Plan, *, is_every: bool = False) -> None:
+        """An attempt is proven to have written nothing; or every one so far, of other processes too."""
         with self.store.writing() as records:
             row = self._row(records, plan)
+            count = 0 if is_every else max(_open_attempts(row) - 1, 0)
             if row.outcome is None:
-                self._change(records, row, may_have_arrived=False, state=State.PENDING.value)
+                state = row.state if count else State.PENDING.value
+                self._change(records, row, may_have_arrived=count > 0, open_attempts=count, state=state)
 
     def note_state(self, plan: Plan, state: str) -> None:
         """What the desk calls the plan's state; pending is unknown here while an attempt may still be on its way."""
@@ -356,6 +360,11 @@ _STATES: Final[dict[type[outcomes.Ended], str]] = {
     outcomes.Rejected: State.REJECTED.value,
     outcomes.Refused: State.REFUSED.value,
 }
+
+
+def _open_attempts(row: _Row) -> int:
+    """A row of a version before the count holds whether there is one."""
+    return row.open_attempts or int(row.may_have_arrived)
 
 
 def _is_superseded(old: _Row, new: _Row) -> bool:

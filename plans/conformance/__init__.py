@@ -1,1 +1,1 @@
-"""Proof for other people's two-phase servers: `python -m plans.conformance target URL --config FILE`. No Django."""
+"""Proof for other people: `python -m plans.conformance`, of two-phase servers and of agents. No Django."""

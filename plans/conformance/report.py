@@ -11,7 +11,7 @@ Verdict: TypeAlias = Literal["passed", "failed", "not run"]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One rule, and how the server kept to it. `detail` says what was seen, or why it was not run."""
+    """One rule, and how the server or agent kept to it. `detail` says what was seen, or why it was not run."""
 
     rule: str
     promise: str
@@ -37,26 +37,30 @@ def to_table(results: Sequence[Result]) -> str:
     return "\n".join([*lines, "", ", ".join(counts)])
 
 
-def to_json(results: Sequence[Result], url: str) -> str:
-    """One document: the address, the verdict, every rule."""
-    found = {"url": url, "conformant": is_conformant(results), "results": [asdict(one) for one in results]}
+def to_json(results: Sequence[Result], tried: str, kind: str = "target") -> str:
+    """One document: the target's address or the agent's command, the verdict, every rule."""
+    found = {
+        "url" if kind == "target" else "command": tried,
+        "conformant": is_conformant(results),
+        "results": [asdict(one) for one in results],
+    }
     return json.dumps(found, indent=2) + "\n"
 
 
-def to_junit(results: Sequence[Result], url: str) -> str:
+def to_junit(results: Sequence[Result], tried: str, kind: str = "target") -> str:
     """A test suite with a case per rule; what was not run is skipped."""
     suite = ElementTree.Element(
-        "testsuite", name=f"plans.conformance {url}", tests=str(len(results)), errors="0",
+        "testsuite", name=f"plans.conformance {_printable(tried)}", tests=str(len(results)), errors="0",
         failures=str(sum(one.verdict == "failed" for one in results)),
         skipped=str(sum(one.verdict == "not run" for one in results)),
     )  # fmt: skip
     for one in results:
         case = ElementTree.SubElement(
-            suite, "testcase", classname="target", name=f"{one.rule}: {one.promise}", time=f"{one.seconds:.3f}"
+            suite, "testcase", classname=kind, name=f"{one.rule}: {one.promise}", time=f"{one.seconds:.3f}"
         )
         if one.verdict != "passed":
-            kind = "failure" if one.verdict == "failed" else "skipped"
-            ElementTree.SubElement(case, kind, message=_printable(one.detail))
+            outcome = "failure" if one.verdict == "failed" else "skipped"
+            ElementTree.SubElement(case, outcome, message=_printable(one.detail))
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 

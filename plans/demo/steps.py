@@ -7,7 +7,7 @@ from plans.states import State
 
 
 def steps_of(told: Story, retried: tuple[Fact, ...] = ()) -> list[Step]:
-    """All steps in order. `retried` is what the retry answered a moment ago, in this same request."""
+    """All steps in order. `retried` is what the agent got when this visitor had it retry."""
     return [
         _planned(told),
         _got_in_the_way(told),
@@ -27,12 +27,12 @@ def next_of(steps: list[Step]) -> str:
 def describe_invoice(invoice: Invoice | None) -> list[Fact]:
     """The invoice as the billing system has it now."""
     if invoice is None:
-        return [("Invoice", "not there: run demo_seed")]
+        return [Fact("Invoice", "not there: run demo_seed")]
     return [
-        ("Status", invoice.status),
-        ("Total", story.money(invoice.total_cents, invoice.currency)),
-        ("Refunded", story.money(invoice.refunded_cents, invoice.currency)),
-        ("Remains", story.money(invoice.remaining_cents, invoice.currency)),
+        Fact("Status", invoice.status),
+        Fact("Total", story.money(invoice.total_cents, invoice.currency)),
+        Fact("Refunded", story.money(invoice.refunded_cents, invoice.currency)),
+        Fact("Remains", story.money(invoice.remaining_cents, invoice.currency)),
     ]
 
 
@@ -56,7 +56,7 @@ def _got_in_the_way(told: Story) -> Step:
         "At the counter, past the desk: an ordinary write in the billing system.",
         is_done=refund is not None,
         press="Refund 200.00 at the counter" if may_press else "",
-        answer=(("Refund", refund.refund_id), ("Made by", refund.made_by)) if refund else (),
+        answer=(Fact("Refund", refund.refund_id), Fact("Made by", refund.made_by)) if refund else (),
     )
 
 
@@ -119,5 +119,5 @@ def _ended(told: Story) -> Step:
         "What a task leaves undecided is abandoned, and recorded as such.",
         is_done=told.has_ended,
         press="" if told.task is None or told.has_ended else "End the agent's task",
-        answer=(("Plans in flight", str(told.in_flight)),) if told.has_ended else (),
+        answer=(Fact("Plans in flight", str(told.in_flight)),) if told.has_ended else (),
     )

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from plans.demo.agents import HOSTED_AGENT
 from plans.demo.models import Invoice, Refund
@@ -15,7 +15,13 @@ TASK_PREFIX: Final = "story-4412-"
 SOMEBODY_ELSE: Final = "the service desk"
 """Who makes the refund that gets in the way, as the billing system keeps it."""
 
-Fact = tuple[str, str]
+
+class Fact(NamedTuple):
+    """A name, what there is to say of it, and the page that shows more, if any."""
+
+    name: str
+    text: str
+    href: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +99,12 @@ def get_story() -> Story:
         .order_by("pk")
     )
     first = plans[0] if plans else None
+    second = next((plan for plan in reversed(plans) if first and plan.replaces == first.plan_id), None)
     return Story(
         invoice=invoice,
         task=task,
         first=first,
-        second=next((plan for plan in reversed(plans) if first and plan.replaces == first.plan_id), None),
+        second=second,
         somebody_elses=next((refund for refund in refunds if refund.made_by == SOMEBODY_ELSE), None),
         in_flight=Plan.objects.in_flight().filter(task=task).count(),
         refunds=refunds,
@@ -123,10 +130,10 @@ def facts_of_plan(plan: Plan) -> tuple[Fact, ...]:
     """What the dry run answered."""
     actions = json.loads(plan.actions)
     return (
-        ("Plan", plan.plan_id),
-        *((f"Change {number}", _action(action)) for number, action in enumerate(actions, 1)),
-        ("Holds until", format_instant(plan.expires_at.replace(microsecond=0))),
-        ("State now", plan.state),
+        Fact("Plan", plan.plan_id, plan_path(plan)),
+        *(Fact(f"Change {number}", _action(action)) for number, action in enumerate(actions, 1)),
+        Fact("Holds until", format_instant(plan.expires_at.replace(microsecond=0))),
+        Fact("State now", plan.state),
     )
 
 
@@ -134,33 +141,34 @@ def facts_of_conflict(plan: Plan) -> tuple[Fact, ...]:
     """What the approval of a plan answered that could not be written any more."""
     changes = plan.conflict.changes.order_by("position")
     moved = [
-        (f"{change.target} {change.field}", f"planned {change.planned}, current {change.current}") for change in changes
+        Fact(f"{change.target} {change.field}", f"planned {change.planned}, current {change.current}")
+        for change in changes
     ]
-    return (("Answer", "409 conflict, nothing was written"), *moved)
+    return (Fact("Answer", "409 conflict, nothing was written"), *moved)
 
 
 def facts_of_difference(first: Plan, second: Plan) -> tuple[Fact, ...]:
     """Which plan the new one stands in for, and what differs between the two."""
     before, after = ({_place(one): _value(one) for one in json.loads(plan.actions)} for plan in (first, second))
     differing = [
-        (f"Differs: {place}", f"{before.get(place, 'nothing')} there, {after.get(place, 'nothing')} here")
+        Fact(f"Differs: {place}", f"{before.get(place, 'nothing')} there, {after.get(place, 'nothing')} here")
         for place in {**before, **after}
         if before.get(place) != after.get(place)
     ]
-    return (*facts_of_plan(second), ("Replaces", second.replaces or ""), *differing)
+    return (*facts_of_plan(second), Fact("Replaces", first.plan_id, plan_path(first)), *differing)
 
 
 def facts_of_result(plan: Plan) -> tuple[Fact, ...]:
     """What the target answered to the one commit."""
     commit = plan.commits.filter(outcome="committed").first()
     result = (commit and commit.result) or ""
-    return (("Answer", "written"), ("Result", result), ("Attempts", str(plan.commits.count())))
+    return (Fact("Answer", "written"), Fact("Result", result), Fact("Attempts", str(plan.commits.count())))
 
 
 def facts_of_retry(result: object, *, is_replayed: bool) -> tuple[Fact, ...]:
     """What the agent got when it asked again."""
     again = "the stored result, nothing was written" if is_replayed else "the result"
-    return (("Answer", again), ("Result", json.dumps(result)))
+    return (Fact("Answer", again), Fact("Result", json.dumps(result)))
 
 
 def _action(action: dict[str, Any]) -> str:

@@ -34,6 +34,8 @@ LEASE: Final = timedelta(minutes=2)
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 300, 900, 1_800, 3_600, 7_200, 14_400))
 """How long to wait after each failed attempt. After the last of them the message is given up."""
 
+NEVER_FINISHED: Final = "The desk stopped in the middle of every attempt. Tell whoever runs it."
+
 RUN_FOR: Final = 20.0
 TEST_EVERY: Final = timedelta(seconds=10)
 
@@ -148,7 +150,8 @@ def _still_true(pks: Sequence[int], now: datetime) -> list[Notice]:
 
 
 def _lease() -> Leased | None:
-    """The message that has waited longest, if any is due: ours for two minutes. Drops those that are true no more."""
+    """The message that has waited longest, if any is due: ours for two minutes. Drops those that are true no more, and
+    gives up those at whose every attempt a worker died."""
     while True:
         with transaction.atomic(durable=True):
             now = clock.now()
@@ -164,6 +167,12 @@ def _lease() -> Leased | None:
             held = message.deliveries.order_by("pk").values_list("notice_id", flat=True)
             notices = _still_true(list(held), now)
             channel = message.channel
+            if message.try_count > len(PAUSES):
+                message.next_try_at, message.gave_up_at = None, now
+                message.save(update_fields=["next_try_at", "gave_up_at"])
+                failing = {"failing_since": channel.failing_since or now, "last_failure": NEVER_FINISHED}
+                Channel.objects.filter(pk=channel.pk).update(**failing)
+                continue
             if notices and channel.is_on and channel.person.is_active:
                 message.next_try_at = now + LEASE
                 message.try_count += 1

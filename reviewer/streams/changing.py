@@ -7,6 +7,7 @@ from django.db import IntegrityError, transaction
 from audit.kinds import Kind
 from audit.recording import Actor, Payload, record
 from plans import clock, registry, resealing, sealing
+from plans.errors import Sentence
 from plans.signatures import Secret, make_secret
 from reviewer.streams.models import Stream
 
@@ -23,9 +24,9 @@ def create_stream(*, name: str, url: str, from_index: int = 0, by: Actor) -> tup
     Refuses (StreamRefused, or the registry's refusal of an address inside) a name that is taken.
     """
     if NAME.fullmatch(name) is None:
-        raise StreamRefused("A stream's name has letters, digits and _.:- in it, 128 at most.")
+        raise StreamRefused(Sentence("A stream's name has letters, digits and _.:- in it, 128 at most."))
     if from_index < 0:
-        raise StreamRefused("The place from which on to send is 0 or more.")
+        raise StreamRefused(Sentence("The place from which on to send is 0 or more."))
     registry.check_callback_url(url)
     secret = make_secret()
     now = clock.now()
@@ -41,7 +42,7 @@ def create_stream(*, name: str, url: str, from_index: int = 0, by: Actor) -> tup
             )
             _record(by, "stream_created", stream)
     except IntegrityError:
-        raise StreamRefused(f"There is a stream {name} already.") from None
+        raise StreamRefused(Sentence("There is a stream %(name)s already.", name=name)) from None
     return stream, secret
 
 
@@ -77,7 +78,7 @@ def register() -> None:
 def _lock(name: str) -> Stream:
     stream = Stream.objects.select_for_update(no_key=True).filter(name=name).first()
     if stream is None:
-        raise StreamRefused(f"There is no stream {name[:128]}.")
+        raise StreamRefused(Sentence("There is no stream %(name)s.", name=name[:128]))
     return stream
 
 

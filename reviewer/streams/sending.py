@@ -1,6 +1,8 @@
 """The log sent on by signed webhook: at least once, in the order of places, each destination at its own pace."""
 
 import json
+import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,11 +27,14 @@ MAX_BYTES: Final = 1024 * 1024
 """Of a delivery's events; a larger one goes alone."""
 TIMEOUT: Final = timedelta(seconds=15)
 LEASE: Final = timedelta(minutes=1)
-BATCHES: Final = 50
-"""Of a destination in one turn of the clock."""
+RUN_FOR: Final = 20.0
+"""Seconds of a turn, after which no destination gets another delivery: those that came due meanwhile have waited."""
 AT_ONCE: Final = 8
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600))
 """How long to wait after each failure in a row; the last one repeats, for ever: nothing is left out."""
+
+# One thread of a worker waits for destinations, however slow they are: the others keep the plans going.
+_at_work = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +54,23 @@ def lag_of(stream: Stream) -> Lag:
 def send_due() -> int:
     """One turn: each destination that is due, in a thread of its own; returns how many deliveries were taken.
 
-    Each is leased by one conditional update, so that workers share them and none is sent to by two; who dies leaves a
-    lease that ends. A destination that hangs holds its own thread alone. No transaction is open during a call.
+    One turn of a process at a time, which begins no delivery after 20 s. Each is leased by one conditional update, so
+    that workers share them and none is sent to by two; who dies leaves a lease that ends. A destination that hangs
+    holds its own thread alone. No transaction is open during a call.
     """
-    advance()
-    leased: list[int] = []
-    while len(leased) < AT_ONCE and (pk := _lease()) is not None:
-        leased.append(pk)
-    if not leased:
+    if not _at_work.acquire(blocking=False):
         return 0
-    with ThreadPoolExecutor(len(leased)) as pool:
-        return sum(pool.map(_send_all, leased))
+    try:
+        advance()
+        leased: list[int] = []
+        while len(leased) < AT_ONCE and (pk := _lease()) is not None:
+            leased.append(pk)
+        if not leased:
+            return 0
+        with ThreadPoolExecutor(len(leased)) as pool:
+            return sum(pool.map(_send_all, leased, [time.monotonic() + RUN_FOR] * len(leased)))
+    finally:
+        _at_work.release()
 
 
 def _lease() -> int | None:
@@ -78,14 +89,15 @@ def _lease() -> int | None:
         return int(stream.pk)
 
 
-def _send_all(pk: int) -> int:
+def _send_all(pk: int, until: float) -> int:
     close_old_connections()
     try:
         done = 0
-        while done < BATCHES and _send(pk):
+        while _send(pk):
             done += 1
-        if done == BATCHES:
-            Stream.objects.filter(pk=pk).update(next_try_at=clock.now())
+            if time.monotonic() >= until:
+                Stream.objects.filter(pk=pk).update(next_try_at=clock.now())
+                break
         return done
     finally:
         connection.close()

@@ -10,7 +10,7 @@ from django.utils.translation import ngettext
 from audit.recording import Actor
 from plans import pace, registry, roster
 from plans.models import Agent, AgentSecret
-from plans.registry import AgentCredentials, RegistryError
+from plans.registry import AgentCredentials, OwnerError, RegistryError
 from reviewer import speed
 from reviewer.access import actor_of
 from reviewer.admin_forms import AdminForm, AgentForm, NewAgentForm, TypedNameForm
@@ -96,7 +96,7 @@ def _set(name: str, form: AgentForm, by: Actor) -> Outcome | None:
             by=by,
         )
     except RegistryError as error:
-        form.refuse(error, "callback_url")
+        form.refuse(error, "owner" if isinstance(error, OwnerError) else "callback_url")
         return None
     return Outcome(_("The agent is changed"), _("Its waiting plans stay as they are."))
 

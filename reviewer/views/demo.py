@@ -14,6 +14,7 @@ from plans.errors import CannotPlan
 from reviewer.access import requires_role
 from reviewer.views import PersonRequest, clock_for, show
 
+RETRIED: Final = "demo_retried"
 PLAYED: Final = {
     "start": tour.start,
     "interfere": tour.refund_by_somebody_else,
@@ -37,10 +38,12 @@ def play(request: HttpRequest, step: str) -> HttpResponse:
     try:
         if step == "retry":
             outcome = tour.retry()
-            return _page(request, retried=story.facts_of_retry(outcome.result, is_replayed=outcome.replayed))
-        if step not in PLAYED:
+            facts = story.facts_of_retry(outcome.result, is_replayed=outcome.replayed)
+            request.session[RETRIED] = {"plan": outcome.plan_id, "facts": facts}
+        elif step in PLAYED:
+            PLAYED[step]()
+        else:
             return _page(request, notice="There is no such step.", status=404)
-        PLAYED[step]()
     except DeskUnavailable as error:
         return _page(request, notice=f"The agent could not reach the desk: {error.detail}", status=503)
     except (CannotPlan, NoDemonstration, tour.CannotPlay, AgentError) as refusal:
@@ -48,11 +51,9 @@ def play(request: HttpRequest, step: str) -> HttpResponse:
     return HttpResponseRedirect(f"{reverse('demo')}#{step}")
 
 
-def _page(
-    request: PersonRequest, *, notice: str = "", retried: tuple[story.Fact, ...] = (), status: int = 200
-) -> HttpResponse:
+def _page(request: PersonRequest, *, notice: str = "", status: int = 200) -> HttpResponse:
     told = story.get_story()
-    steps = steps_of(told, retried)
+    steps = steps_of(told, _retried(request, told))
     context = {
         "told": told,
         "steps": steps,
@@ -61,6 +62,14 @@ def _page(
         "notice": notice,
     }
     return show(request, "demo/story.html", context, section="demo", clock=clock_for(request.user), status=status)
+
+
+def _retried(request: PersonRequest, told: story.Story) -> tuple[story.Fact, ...]:
+    """What the retry of this telling answered to this visitor; no table keeps it, so their session does."""
+    kept = request.session.get(RETRIED)
+    if told.second is None or not kept or kept["plan"] != told.second.plan_id:
+        return ()
+    return tuple(story.Fact(*fact) for fact in kept["facts"])
 
 
 urlpatterns = [

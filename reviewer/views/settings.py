@@ -2,6 +2,7 @@
 
 from typing import Any, Final, cast
 
+from allauth.core import ratelimit
 from django.contrib.auth import update_session_auth_hash
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -55,10 +56,19 @@ def look(request: HttpRequest) -> HttpResponse:
 @requires_sign_in
 @require_POST
 def password(request: HttpRequest) -> HttpResponse:
-    """A new password by whoever knows the old one. Their other sessions end; this one goes on."""
+    """A new password by whoever knows the old one. Their other sessions end; this one goes on.
+
+    Five tries in five minutes with a wrong old one, then 429: a session left open is no place to guess at it.
+    """
     request = cast(PersonRequest, request)
     form = PasswordForm(request.POST, person=request.user)
-    if not form.is_valid():
+    # Counted before it is looked at, so that guesses that come at once count too.
+    if not ratelimit.consume(request, action="present_password", user=request.user):
+        return _page(request, password_form=form.refuse_tries(), status=429)
+    is_valid = form.is_valid()
+    if "present" in form.cleaned_data:
+        ratelimit.clear(request, action="present_password", user=request.user)
+    if not is_valid:
         return _page(request, password_form=form, status=422)
     try:
         changed = people.set_password(

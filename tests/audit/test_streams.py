@@ -11,6 +11,7 @@ import pytest
 
 from audit.proofs import advance, read_size
 from audit.recording import SYSTEM
+from plans import clock
 from plans.registry import RegistryError
 from plans.signatures import Secret, verify
 from reviewer.streams import sending
@@ -217,3 +218,27 @@ def test_the_command_makes_lists_and_switches(sink: Sink, manage: Callable[..., 
     assert manage("stream", "list").stdout.startswith("siem: paused, ")
     assert manage("stream", "remove", "siem").returncode == 0
     assert manage("stream", "remove", "siem").returncode == 1
+
+
+def test_slow_destinations_take_one_thread_of_a_worker_and_a_turn_ends(
+    sink: Sink, other: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "MAX_EVENTS", 1)
+    stream_to(sink)
+    for _ in range(4):
+        make_event()
+    sink.gate.clear()
+    turn = threading.Thread(target=send_due)
+    turn.start()
+    try:
+        while Stream.objects.get().next_try_at <= clock.now():
+            time.sleep(0.02)  # not leased yet
+        stream_to(other, "archive")
+        assert (send_due(), other.got) == (0, []), "another thread of this worker stays free for the plans"
+    finally:
+        sink.gate.set()
+        turn.join()
+    monkeypatch.setattr(sending, "RUN_FOR", 0.0)
+    assert send_due() == 2, "one delivery each, and the turn is over"
+    assert other.places() == [0]
+    assert Stream.objects.get(name="archive").next_try_at <= clock.now(), "the rest is due at once"

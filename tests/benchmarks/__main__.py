@@ -1,6 +1,6 @@
 """Measures the desk against what could be reached, as ratios of one interleaved run.
 
-    python -m tests.benchmarks [feed approve pages bridge] [size]
+    python -m tests.benchmarks [feed approve pages bridge] [size] [log]
 
 BENCH_ROUNDS (4) and BENCH_PLANS (10000) make it longer; TMPDIR says on which disk.
 """
@@ -15,7 +15,7 @@ from tests.benchmarks.measuring import ROUNDS, note
 from tests.benchmarks.world import production
 
 NAMES = ("feed", "approve", "pages", "bridge")
-BY_NAME = (*NAMES, "size")
+BY_NAME = (*NAMES, "size", "log")
 """What is run where it is named, beside what is run always."""
 
 
@@ -30,9 +30,16 @@ def main() -> None:
         "the middle ratio (lowest to highest)"
     )
     with production() as ground:
-        from tests.benchmarks import approve, bridge, feed, pages, size
+        from tests.benchmarks import approve, bridge, feed, log, pages, size
 
-        runs = {"feed": feed.run, "approve": approve.run, "pages": pages.run, "bridge": bridge.run, "size": size.run}
+        runs = {
+            "feed": feed.run,
+            "approve": approve.run,
+            "pages": pages.run,
+            "bridge": bridge.run,
+            "size": size.run,
+            "log": log.run,
+        }
         for name in names:
             runs[name](ground)
             ground.empty()

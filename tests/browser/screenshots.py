@@ -10,13 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.urls import reverse
 
+from audit.models import Event
+from audit.recording import SYSTEM
 from plans import registry
+from plans.demo import story, tour
 from plans.states import AbandonReason, State
 from reviewer import presence
+from reviewer.streams.changing import create_stream
+from reviewer.streams.models import Stream
 from tests.makers import make_agent, make_person, make_plan, make_target
+from tests.plans.demo.test_story import passwords
 from tests.reviewer.pages import approval, client_of, url_of
 from tests.stub_behaviour import conflict
+
+__all__ = ["passwords"]  # a fixture: a fresh demonstration
 
 pytestmark = [pytest.mark.usefixtures("database"), pytest.mark.timeout(900)]
 
@@ -63,6 +72,12 @@ HARD = [
     {"op": "update", "target": "config/ledger", "field": "count", "from": "1", "to": 1},
     {"op": "send", "target": "mailbox/77", "to": "p\u0430ypal \u200b"},
 ]
+
+STREAMS = {
+    "archive": {"next_index": 20},
+    "siem": {"failures": 3, "last_error": "The destination answered 503."},
+    "warehouse": {"is_paused": True},
+}
 
 
 @pytest.fixture
@@ -139,9 +154,17 @@ def test_lists(shoot: Shoot, reviewer: Any) -> None:
     shoot("targets", "/targets/")
     shoot("target", "/targets/orders-db/")
     shoot("callbacks", "/callbacks/")
+    shoot("streams-none", "/streams/")
+    for name, facts in STREAMS.items():
+        create_stream(name=name, url=f"https://{name}.example/plandesk/events", by=SYSTEM)
+        Stream.objects.filter(name=name).update(**facts)
+    shoot("streams", "/streams/")
+    shoot("stream", "/streams/siem/")
+    shoot("streams-new", "/streams/", lambda page: page.click("summary:has-text('Add a destination')"))
     shoot("people", "/people/")
     shoot("person", f"/people/{tom.pk}/")
     shoot("settings", "/settings/")
+    shoot("notifications", "/settings/notifications/")
     shoot("not-found", "/nowhere/")
 
 
@@ -196,6 +219,39 @@ def test_outcomes(shoot: Shoot, reviewer: Any, stub_target: Any) -> None:
         pressed(page)
 
     shoot("plan-answered-conflict", "/", approve_new)
+
+
+def test_the_demonstration(shoot: Shoot, reviewer: Any, passwords: dict[str, str]) -> None:
+    shoot("demonstration-before", "/demo/")
+    tour.start()
+    first = story.get_story().first
+    assert first is not None
+    shoot("plan-in-time", url_of(first))  # the wide, light one is docs/images/plan.png
+    tour.refund_by_somebody_else()
+    shoot("plan-moved", url_of(first))
+    client = client_of(type(reviewer).objects.get(pk=reviewer.pk))
+    assert client.post(url_of(first, "approve"), approval(first, fact="48000")).status_code == 409
+    tour.replan()
+    second = story.get_story().second
+    assert second is not None
+    shoot("plan-replanned", url_of(second))
+    assert client.post(url_of(second, "approve"), approval(second, fact="28000")).status_code == 200
+    tour.end()
+    shoot("demonstration", "/demo/")
+
+
+def test_the_log(shoot: Shoot, reviewer: Any) -> None:
+    change(reviewer, time_zone="Europe/Berlin")
+    target = make_target("orders-db")
+    for state in State:
+        plan = make_plan(state, target=target, plan={"actions": REFUND}, intent=f"s-{state.value}")
+    shoot("audit", "/audit/")
+    for name in ("charts", "verify", "exports", "saved"):
+        shoot(f"audit-{name}", f"/audit/{name}/")
+    event = Event.objects.filter(plan_id=plan.plan_id).order_by("-at").first()
+    assert event is not None
+    shoot("audit-event", reverse("audit-event", args=[event.pk]))
+    shoot("audit-story", reverse("audit-story", args=[plan.agent.name, target.name, plan.plan_id]))
 
 
 def test_the_way_in(page: Any) -> None:

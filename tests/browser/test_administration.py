@@ -2,9 +2,12 @@
 
 import pytest
 
+from audit.recording import SYSTEM
 from plans import callbacks
 from plans.demo.models import Invoice
 from plans.models import Agent
+from reviewer.streams.changing import create_stream
+from reviewer.streams.models import Stream
 from tests.browser.test_looks import wrong_with
 from tests.fixtures import PASSWORD
 from tests.hosted_plans import plan_refund
@@ -35,12 +38,16 @@ def test_every_page_for_admins_is_clean_and_does_not_scroll_sideways(office, axe
     made = make_agent(target, name="agent-" + "long-" * 20, callback_url="http://127.0.0.1:9/" + "told/" * 20)
     make_plan("rejected", target=target, made=made)
     callbacks.deliver_due()
+    stream, _ = create_stream(name="siem-" + "long-" * 20, url="https://siem.example/" + "events/" * 20, by=SYSTEM)
+    Stream.objects.update(failures=2, last_error="The host siem.example was not found.")
     make_plan(target=target, made=made)  # nobody may decide it: it stands above every page
     policy_of(target, approvals=0, is_guarded=True)
     paths = ["/agents/", f"/agents/{made.agent.name}/", "/targets/", f"/targets/{target.name}/", "/targets/billing/"]
     paths += [
         "/callbacks/",
         "/callbacks/?outcome=x",
+        "/streams/",
+        f"/streams/{stream.name}/",
         "/people/",
         f"/people/{admin.pk}/",
         f"/people/{made.agent.owner_id}/",
@@ -124,6 +131,7 @@ def test_the_page_reads_the_current_values_by_itself_and_nothing_moves_under_the
     desk.goto(url_of(plan))
     desk.wait_for_selector("#recheck.reading")
     before = desk.locator("#approve").bounding_box()
+    assert "Writing" not in desk.inner_text("#approve")  # the page asked, nobody pressed
     desk.wait_for_selector("#recheck.no >> text=1 of 3 current values has changed")
     assert desk.locator("#approve").bounding_box() == before
     assert "47000" in desk.inner_text("#moved-since")
@@ -132,15 +140,25 @@ def test_the_page_reads_the_current_values_by_itself_and_nothing_moves_under_the
     assert desk.evaluate("document.documentElement.scrollWidth") == 320
 
 
+def heads_of(page):
+    """The heads of the first change's columns, as they are seen."""
+    return page.locator("#change-1 thead").inner_text().split()
+
+
 def test_read_again_finds_what_moved_meanwhile(desk):
     plan = plan_refund().plan
     desk.goto(url_of(plan))
     desk.wait_for_selector("#recheck.ok >> text=3 of 3 current values still match")
+    assert heads_of(desk) == ["Field", "Now", "Will", "be"]
     Invoice.objects.filter(pk="4412").update(total_cents=47_000)
     desk.click("#recheck [data-recheck]")
     desk.wait_for_selector("#recheck.no")
     desk.click("text=See what changed")
     assert desk.url.endswith("#moved-since")
+    assert heads_of(desk) == ["Field", "When", "planned", "Will", "be"]
+    desk.set_viewport_size({"width": 390, "height": 900})
+    said = desk.locator("#change-1 td").first.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert said == '"When planned"'
 
 
 def test_a_target_that_takes_its_time_holds_up_no_approval(desk, stub_target):

@@ -15,7 +15,7 @@ from tests.reviewer.pages import admin_and_client, client_of, text_of, told_of
 
 pytestmark = pytest.mark.usefixtures("database")
 
-PAGES = ["/agents/", "/targets/", "/callbacks/", "/people/"]
+PAGES = ["/agents/", "/targets/", "/callbacks/", "/streams/", "/people/"]
 
 
 def secret_in(answer, name: str) -> str:
@@ -219,3 +219,20 @@ def test_plans_of_a_day_are_counted_for_each_agent():
     for _ in range(3):
         make_plan(made=made, target=made.agent.targets.get())
     assert "Plans in 24 hours 3" in text_of(client.get(f"/agents/{made.agent.name}/"))
+
+
+def test_an_owner_cannot_hand_an_agent_over_to_decide_its_waiting_plan():
+    owner, other = make_person("admin", "reviewer"), make_person("admin")
+    made, client = make_agent(target := make_target(), owner=owner), client_of(owner)
+    waiting = make_plan(made=made, target=target)
+    page = client.post(f"/agents/{made.agent.name}/", set_form(made.agent, owner=other.pk))
+    assert page.status_code == 422
+    assert "so somebody else hands it over" in text_of(page)
+    assert '<a href="#set-owner">' in page.content.decode()
+    assert Agent.objects.get(pk=made.agent.pk).owner_id == owner.pk
+    assert reread(waiting).state == "pending"
+    # Somebody else may, and so may its owner where nothing of it waits.
+    page = client_of(other).post(f"/agents/{made.agent.name}/", set_form(made.agent, owner=other.pk))
+    assert page.status_code == 200
+    empty = make_agent(target, owner=owner)
+    assert client.post(f"/agents/{empty.agent.name}/", set_form(empty.agent, owner=other.pk)).status_code == 200

@@ -294,3 +294,76 @@ def test_the_worker_is_woken_by_the_clock(auditor, celery_worker):
         time.sleep(0.1)
         job.refresh_from_db()
     assert len(file_of(auditor, job).splitlines()) == 4
+
+
+@pytest.mark.usefixtures("every_export_is_large", "slices_of_ten")
+def test_a_worker_that_begins_late_does_not_begin_again_what_another_goes_on_with(auditor, monkeypatch):
+    make_many(30, agent="bot")
+    job = ask(auditor)
+    late = audit_jobs._claim("export")
+    assert late is not None
+    began, first = audit_jobs.begin_export, []
+
+    def be_overtaken(*arguments, **options):
+        export = began(*arguments, **options)
+        if not first:
+            first.append(job.pk)
+            AuditJob.objects.update(beat_at=clock.now() - audit_jobs.LOST_AFTER - timedelta(seconds=1))
+            other = audit_jobs._claim("export")
+            audit_jobs._begin(other)
+            assert audit_jobs._export_slice(other)
+        return export
+
+    monkeypatch.setattr(audit_jobs, "begin_export", be_overtaken)
+    audit_jobs._run_export(late)
+    AuditJob.objects.filter(state="running").update(state="waiting")
+    job = run(job)
+    assert job.state == "done"
+    numbers = [json.loads(line)["data"]["n"] for line in file_of(auditor, job).splitlines()[:-1]]
+    assert numbers == list(range(30))
+
+
+@pytest.mark.usefixtures("every_export_is_large", "slices_of_ten")
+def test_a_failed_export_leaves_no_pieces_behind(auditor):
+    make_many(30, agent="bot")
+    job = ask(auditor)
+    held = audit_jobs._claim("export")
+    audit_jobs._begin(held)
+    assert audit_jobs._export_slice(held)
+    AuditJob.objects.update(state="waiting", attempts=audit_jobs.ATTEMPTS)
+    assert run(job).state == "failed"
+    assert AuditJobPart.objects.count() == 0
+
+
+@pytest.mark.usefixtures("every_export_is_large", "slices_of_ten")
+def test_a_stopped_export_stays_stopped_whatever_its_worker_meets(auditor, monkeypatch):
+    make_many(30, agent="bot")
+    job = ask(auditor)
+
+    def stop_and_fail(held):
+        audit_jobs.stop_job(held)
+        raise RuntimeError("the log is damaged")
+
+    monkeypatch.setattr(audit_jobs, "_export_slice", stop_and_fail)
+    assert run(job).state == "expired"
+
+
+@pytest.mark.usefixtures("every_export_is_large", "slices_of_ten")
+def test_more_events_than_were_counted_are_a_failure_and_no_file(auditor):
+    make_many(30, agent="bot")
+    job = ask(auditor)
+    held = audit_jobs._claim("export")
+    audit_jobs._begin(held)
+    AuditJob.objects.update(total=29, state="waiting")
+    assert run(job).state == "failed"
+    assert "verify the log" in job.problem
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_a_person_has_twenty_files_kept_at_most(auditor, person):
+    AuditJob.objects.bulk_create(AuditJob(person=person, kind="export", state="done") for _ in range(20))
+    page = auditor.post("/audit/export/", {"form": "csv", "query": ""})
+    assert page.status_code == 422
+    assert "Throw one away first" in text_of(page)
+    auditor.post(f"/audit/exports/{AuditJob.objects.first().pk}/stop/")
+    ask(auditor)

@@ -133,3 +133,41 @@ def test_a_rubber_stamp_is_many_decisions_hardly_a_no_and_no_time(decisions, app
     review = speed.review_of(row)
     assert review.is_flagged is flagged
     assert ("rubber stamp" in review.verdict.text) is flagged
+
+
+def test_the_present_password_cannot_be_guessed_from_a_session_left_open():
+    person = person_with_password()
+    client, new = client_of(person), "a much better one 4711"
+    for _ in range(5):
+        assert client.post("/settings/password/", {"present": "a guess", "new": new}).status_code == 422
+    answer = client.post("/settings/password/", {"present": PASSWORD, "new": new})
+    assert answer.status_code == 429
+    assert "Too many tries" in text_of(answer)
+    person.refresh_from_db()
+    assert person.check_password(PASSWORD)
+    assert client_of(person_with_password()).post("/settings/password/", {"present": "x"}).status_code == 422
+
+
+def test_guesses_at_the_present_password_count_also_where_they_come_at_once(monkeypatch):
+    person = person_with_password()
+    client, checked = client_of(person), []
+    kept = Person.check_password
+
+    def ask_again_meanwhile(self: Person, present: str) -> bool:
+        checked.append(present)
+        if len(checked) < 20:
+            client_of(person).post("/settings/password/", {"present": "a guess", "new": "x"})
+        return kept(self, present)
+
+    monkeypatch.setattr(Person, "check_password", ask_again_meanwhile)
+    client.post("/settings/password/", {"present": "a guess", "new": "x"})
+    assert len(checked) == 5
+
+
+def test_setting_passwords_with_the_right_one_uses_up_no_tries():
+    person = person_with_password()
+    client, present = client_of(person), PASSWORD
+    for number in range(7):
+        new = f"a much better one {number}"
+        assert client.post("/settings/password/", {"present": present, "new": new}).status_code == 302
+        present = new

@@ -6,7 +6,7 @@ import pytest
 
 from plans import callbacks, clock, policy_change
 from plans.chronicle import person_actor
-from plans.models import Approval, Callback, Policy, Target
+from plans.models import Approval, Callback, Policy, Target, TargetAddress
 from tests.makers import events_of, make_agent, make_person, make_plan, make_target, policy_of, reread
 from tests.reviewer.pages import admin_and_client, approval, client_of, text_of, told_of, url_of
 from tests.stub_target import StubTarget, refusing_url
@@ -71,7 +71,7 @@ def test_a_new_address_withdraws_what_waits_and_new_credentials_do_not():
     where["status_path"] = "/plans/{plan_id}"
     assert "withdrawn" not in text_of(client.post("/targets/ledger/", {**where, "bearer": "secret"})).split("Kind")[0]
     assert reread(plan).state == "pending"
-    page = client.post("/targets/ledger/", {**where, "base_url": "https://new.example"})
+    page = client.post("/targets/ledger/", {**where, "base_url": "https://new.example", "bearer": "other"})
     assert "1 waiting plan was withdrawn." in text_of(page)
     assert reread(plan).abandonment.reason == "withdrawn"
 
@@ -269,3 +269,21 @@ def test_credentials_are_taken_away_by_a_press_and_the_event_says_so():
     assert kept.credentials_sealed is None
     assert "Credentials none" in text_of(client.get("/targets/ledger/"))
     assert told_of("target.changed")[-1][1] == "set"
+
+
+def test_credentials_do_not_follow_an_address_to_another_server(stub_target):
+    _, client = admin_and_client()
+    client.post("/targets/", {**NEW, "bearer": "bearer-sentinel-4711"})
+    where = {"do": "address", "base_url": "https://ledger.example/v2", "commit_path": "/{operation}/commit",
+             "status_path": "/plans/{plan_id}"}  # fmt: skip
+    assert client.post("/targets/ledger/", where).status_code == 200, "the same server goes on knowing them"
+    page = client.post("/targets/ledger/", {**where, "base_url": stub_target.base_url})
+    assert page.status_code == 422
+    assert "were given for https://ledger.example" in text_of(page)
+    assert '<a href="#where-bearer">' in page.content.decode()
+    assert Target.objects.get(name="ledger").base_url == "https://ledger.example/v2"
+    for changed in ({"bearer": "another"}, {"removes_bearer": "on"}):
+        target = Target.objects.get(name="ledger")
+        TargetAddress.objects.filter(target=target).update(base_url="https://ledger.example/v2")
+        sent = {**where, "base_url": stub_target.base_url, **changed}
+        assert client.post("/targets/ledger/", sent).status_code == 200

@@ -142,8 +142,8 @@ def test_no_word_of_a_page_is_left_out_of_the_translation(bracketed):
                      admin.email, *(plan.plan_id for plan in plans))  # fmt: skip
     client = client_of(admin)
     paths = ["/", "/?show=unknown", "/?agent=nobody", "/history/", "/history/?state=x", "/settings/", "/agents/",
-             "/agents/order-bot/", "/targets/", "/targets/orders-db/", "/callbacks/", "/people/", "/nowhere/",
-             f"/people/{admin.pk}/", *map(url_of, plans)]  # fmt: skip
+             "/agents/order-bot/", "/targets/", "/targets/orders-db/", "/callbacks/", "/streams/", "/people/",
+             "/nowhere/", f"/people/{admin.pk}/", *map(url_of, plans)]  # fmt: skip
     wrong = {found for path in paths for found in untranslated(client.get(path).content.decode(), known)}
     assert wrong == set()
 

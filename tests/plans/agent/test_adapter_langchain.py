@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 from langchain.agents import create_agent
-from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from plans.agent import Desk
 from plans.agent.langchain import tools
 from plans.demo.models import Customer, Invoice
+from tests.plans.agent.scripted_models import for_langchain
 from tests.plans.agent.tooling import MOVE, REFUND, approve, bot, real, rows
 
 __all__ = ["bot", "real"]
@@ -19,29 +19,8 @@ __all__ = ["bot", "real"]
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
 
 
-class Scripted(GenericFakeChatModel):
-    """Says one message after the other: calls of tools, and at last a sentence."""
-
-    def bind_tools(self, tools: Any, **options: Any) -> "Scripted":
-        return self
-
-    def _generate(self, messages: Any, *args: Any, **options: Any) -> Any:
-        answers = [message for message in messages if isinstance(message, ToolMessage)]
-        planned = json.loads(answers[0].text) if answers else {}
-        named = {name: planned.get(name) for name in ("plan_id", "input_fingerprint")}
-        steps = [("refund_dry_run", REFUND), ("commit_plan", named)]
-        if len(answers) < len(steps):
-            name, arguments = steps[len(answers)]
-            call = {"name": name, "args": arguments, "id": f"call_{len(answers)}"}
-            message = AIMessage(content="", tool_calls=[call])
-        else:
-            message = AIMessage(content=answers[-1].text)
-        self.messages = iter([message])
-        return super()._generate(messages, *args, **options)
-
-
 def agent(task: Any, saver: InMemorySaver) -> Any:
-    return create_agent(Scripted(messages=iter([])), tools(task), checkpointer=saver)
+    return create_agent(for_langchain(), tools(task), checkpointer=saver)
 
 
 def test_an_interrupt_and_its_resumes_make_one_plan(real: Desk) -> None:
@@ -55,7 +34,7 @@ def test_an_interrupt_and_its_resumes_make_one_plan(real: Desk) -> None:
         assert state["__interrupt__"][0].value["plan_id"] == paused.value["plan_id"]
         approve(paused.value["plan_id"])
         state = graph.invoke(Command(resume="look again"), CONFIG)
-        assert json.loads(state["messages"][-1].text)["outcome"] == "committed"
+        assert state["messages"][-1].text == "committed"
     assert [(row.plan_id, row.state) for row in rows()] == [(paused.value["plan_id"], "committed")]
     assert Invoice.objects.get(pk="4412").refunded_cents == 48_000
 
@@ -66,7 +45,7 @@ def test_another_run_with_the_same_store_resumes_the_same_plan(real: Desk) -> No
     approve(state["__interrupt__"][0].value["plan_id"])
     with real.task("t1") as task:
         state = agent(task, saver).invoke(Command(resume=True), CONFIG)
-    assert json.loads(state["messages"][-1].text)["outcome"] == "committed"
+    assert state["messages"][-1].text == "committed"
     assert [row.state for row in rows()] == ["committed"]
 
 

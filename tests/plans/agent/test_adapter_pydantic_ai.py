@@ -4,33 +4,19 @@ import asyncio
 from typing import Any
 
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from plans.agent import AsyncTask, Desk
 from plans.agent.pydantic_ai import toolset
 from plans.demo.models import Customer, Invoice
+from tests.plans.agent.scripted_models import for_pydantic_ai
 from tests.plans.agent.tooling import MOVE, REFUND, approve, bot, real, rows
 
 __all__ = ["bot", "real"]
 
 
 async def agent(task: AsyncTask, name: str, arguments: dict[str, Any]) -> Any:
-    """Its model calls the dry run, then commits what it answered, then says how that came out."""
-
-    def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        assert all(tool.strict for tool in info.function_tools)
-        answers: list[Any] = [
-            part.content for message in messages for part in message.parts if isinstance(part, ToolReturnPart)
-        ]
-        if not answers:
-            return ModelResponse(parts=[ToolCallPart(name, arguments)])
-        if len(answers) == 1:
-            named = {key: answers[0][key] for key in ("plan_id", "input_fingerprint")}
-            return ModelResponse(parts=[ToolCallPart("commit_plan", named)])
-        return ModelResponse(parts=[TextPart(answers[-1]["outcome"])])
-
-    return Agent(FunctionModel(say), toolsets=[await toolset(task)], output_type=[str, DeferredToolRequests])
+    model = for_pydantic_ai(name, arguments)
+    return Agent(model, toolsets=[await toolset(task)], output_type=[str, DeferredToolRequests])
 
 
 def test_a_commit_that_waits_is_deferred_and_goes_on_with_the_same_plan(real: Desk) -> None:

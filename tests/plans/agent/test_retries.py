@@ -208,3 +208,19 @@ def test_expired_is_not_sent(desk: Desk, server: ScriptedDesk) -> None:
         task.dry_run("refund", {"invoice_id": "1"})  # any answer tells the desk's time
         assert task.commit(plan) == Expired(plan.plan_id, plan.expires_at)
         assert server.at("commit") == []
+
+
+def test_an_attempt_that_sent_nothing_does_not_clear_another_process_of_its_own(
+    desk: Desk, server: ScriptedDesk, base_url: str, folder: Path
+) -> None:
+    with desk.task("t1") as task:
+        plan = make_plan(task)
+        here = task._line.ledger
+        elsewhere = make_desk(server, base_url, folder).task("t1")._line.ledger
+        for first, second in ((here, elsewhere), (elsewhere, here)):
+            assert first.begin_attempt(plan)
+            assert second.begin_attempt(plan)
+            second.note_unsent(plan)
+            assert first.get_plan(plan).may_be_written, "the first is still under way, or died so"
+            first.note_unsent(plan)
+            assert not first.get_plan(plan).may_be_written

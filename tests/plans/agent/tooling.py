@@ -13,10 +13,10 @@ from plans.review import approve_plan
 from plans.schema import shown_digest
 from tests import makers
 from tests.fixtures import Site
+from tests.plans.agent.scripted_models import MOVE, REFUND
 from tests.plans.demo.makers import make_invoice
 
-REFUND = {"inputs": {"invoice_id": "4412", "amount_cents": 48_000}, "intent": "refund:t1", "summary": "They moved."}
-MOVE = {"inputs": {"customer_id": "77", "address": "2 Mill Lane"}, "intent": None, "summary": None}
+__all__ = ["MOVE", "REFUND", "approve", "bot", "real", "rows"]
 
 
 @pytest.fixture

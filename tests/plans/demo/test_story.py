@@ -122,6 +122,8 @@ def test_the_page_plays_the_whole_story_without_scripts(
     assert done() == []
     assert mara.press("/demo/start") == 302
     assert done() == ["start"]
+    (planned,) = Row.objects.all()
+    assert f'<a href="{story.plan_path(planned)}">{planned.plan_id}</a>' in mara.page
     assert mara.press("/demo/interfere") == 302
     assert done() == ["start", "interfere"]
     first = Row.objects.get()
@@ -135,10 +137,13 @@ def test_the_page_plays_the_whole_story_without_scripts(
     assert mara.get(story.plan_path(second)) == 200
     assert mara.press("approve", fact="28000") == 200
     assert done() == ["start", "interfere", "conflict", "replan", "commit"]
-    assert mara.press("/demo/retry") == 200
-    assert "the stored result" in mara.page
+    assert f'<a href="{story.plan_path(second)}">{second.plan_id}</a>' in mara.page
+    assert "the stored result, nothing was written" not in mara.page
+    assert mara.press("/demo/retry") == 302
+    assert done()[-1] == "retry"
     assert mara.press("/demo/end") == 302
-    assert done()[-1] == "end"
+    assert done() == ["start", "interfere", "conflict", "replan", "commit", "retry", "end"]
+    assert "the stored result, nothing was written" in mara.page
 
 
 def test_the_page_is_for_reviewers_and_its_steps_need_their_token(
@@ -148,9 +153,13 @@ def test_the_page_is_for_reviewers_and_its_steps_need_their_token(
     ines, mara = Visitor(site.url), Visitor(site.url)
     ines.sign_in("ines@plandesk.example", passwords["ines@plandesk.example"])
     assert ines.get("/demo/") == 403
+    assert ines.get("/history/") == 200
+    assert "/demo/" not in ines.page
     mara.sign_in("mara@plandesk.example", passwords["mara@plandesk.example"])
     assert mara.ask("POST", "/demo/start", {}) == 403
     assert mara.get("/demo/start") == 405
+    assert mara.get("/history/") == 200
+    assert 'href="/demo/"' in mara.page
     mara.get("/demo/")
     token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', mara.page)
     assert token is not None

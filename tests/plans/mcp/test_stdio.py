@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,8 @@ from tests.fixtures import Site
 from tests.plans.agent.tooling import MOVE, REFUND, approve, bot, rows
 
 __all__ = ["bot"]
+
+pytestmark = pytest.mark.slow  # every test starts a process
 
 Modes = pytest.mark.parametrize(("mode", "revision"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
 
@@ -166,32 +169,63 @@ def test_closing_the_session_ends_the_task_and_says_what_was_abandoned(session: 
     assert [row.abandonment.reason for row in rows()] == ["intent_changed", "task_ended"]
 
 
-def test_a_server_that_is_told_to_stop_ends_its_task(session: Session) -> None:
-    environ = {**session.environ, "PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT)}
-    command = [sys.executable, "-m", "plans.mcp"]
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    steps = [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "refund_dry_run", "arguments": REFUND}},
-    ]
-    with subprocess.Popen(
-        command, cwd=PROJECT, env=environ, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as server:  # fmt: skip
-        assert server.stdin is not None
-        assert server.stdout is not None
-        assert server.stderr is not None
-        for step in steps:
-            server.stdin.write(json.dumps(step) + "\n")
-            server.stdin.flush()
-            if "id" in step:
-                answer = json.loads(server.stdout.readline())
-        plan_id = answer["result"]["structuredContent"]["plan_id"]
-        server.terminate()
-        assert server.wait(10) == 0
-        assert server.stderr.read() == f"Task ticket-1 has ended: {plan_id} abandoned.\n"
+class Wire:
+    """A server process that is spoken to line by line, so that it can be ended in other ways than by its client."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "plans.mcp"], cwd=PROJECT, text=True,
+            env={**environ, "PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        self.ask("initialize", hello)
+        self.tell({"method": "notifications/initialized"})
+
+    def tell(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        self.tell({"id": 1, "method": method, "params": params})
+        result: dict[str, Any] = json.loads(self.process.stdout.readline())["result"]
+        return result
+
+    def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        members: dict[str, Any] = self.ask("tools/call", {"name": name, "arguments": arguments})["structuredContent"]
+        return members
+
+    def end(self, number: int) -> tuple[int, str]:
+        self.process.send_signal(number)
+        with self.process as process:
+            status = process.wait(10)
+            assert process.stderr is not None
+            return status, process.stderr.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_told_to_stop_ends_its_task(session: Session, number: int) -> None:
+    wire = Wire(session.environ)
+    plan_id = wire.call("refund_dry_run", REFUND)["plan_id"]
+    assert wire.end(number) == (0, f"Task ticket-1 has ended: {plan_id} abandoned.\n")
     assert rows()[0].abandonment.reason == "task_ended"
+
+
+def test_a_server_that_was_killed_finds_its_plans_when_it_is_started_again(session: Session, tmp_path: Path) -> None:
+    environ = {**session.environ, "DESK_STATE": str(tmp_path / "state")}
+    wire = Wire(environ)
+    move = wire.call("address_update_dry_run", MOVE)
+    refund = wire.call("refund_dry_run", REFUND)
+    assert wire.end(signal.SIGKILL) == (-signal.SIGKILL, "")
+    assert [row.state for row in rows()] == ["pending", "pending"]
+    wire = Wire(environ)
+    assert wire.call("commit_plan", named(move))["outcome"] == "committed"
+    assert wire.call("refund_dry_run", REFUND)["plan_id"] == refund["plan_id"]
+    assert wire.end(signal.SIGTERM) == (0, f"Task ticket-1 has ended: {refund['plan_id']} abandoned.\n")
+    assert [row.state for row in rows()] == ["committed", "abandoned"]
+    assert not any(b"pt_" in path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file())
 
 
 @pytest.mark.parametrize(

@@ -248,3 +248,23 @@ def test_a_test_says_it_is_one_and_comes_at_most_every_ten_seconds(mail_server, 
         send_test(channel)
     assert len(mail_server.mails) == 1
     assert Event.objects.filter(kind="person.changed").count() == 0
+
+
+def test_a_message_that_kills_every_worker_is_given_up_and_seen(mail_server, make_reader, monkeypatch):
+    person = make_reader()
+
+    def die(*_, **__):
+        raise SystemExit
+
+    make_plan(lifetime=timedelta(hours=23))
+    find_news()
+    with monkeypatch.context() as patched:
+        patched.setattr(sending, "_carry", die)
+        for _ in range(len(sending.PAUSES) + 1):
+            with pytest.raises(SystemExit):
+                send_due()
+            let_pass(200)
+        assert send_due() == 0
+    assert Message.objects.get().gave_up_at is not None
+    assert Channel.objects.get(person=person).failing_since is not None
+    assert mail_server.mails == []

@@ -1,0 +1,19 @@
+"""The audit log at size: pages of searches, exports, a verification, histogram, facets and charts.
+
+Run by name only (`make bench BENCH=log`): it fills a database first, some 3 GB and four minutes for a million events.
+BENCH_EVENTS says how many (1,000,000), BENCH_EXPORTED how many of them are exported in a round (200,000).
+"""
+
+from tests.benchmarks.log_bulk import run_bulk
+from tests.benchmarks.log_fill import fill_log
+from tests.benchmarks.log_pages import run_pages
+from tests.benchmarks.log_views import run_views
+from tests.benchmarks.world import Production
+
+
+def run(ground: Production) -> None:
+    """Fill the log and print everything about it."""
+    fill_log(ground)
+    run_pages()
+    run_views()
+    run_bulk()
