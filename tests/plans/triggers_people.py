@@ -259,7 +259,7 @@ def _(at: Scene) -> None:
 
 @trigger("give its agent another owner, target and callback address", "agent", "registry.set_agent", spoils=True)
 def _(at: Scene) -> None:
-    elsewhere = make_target("elsewhere").name
+    elsewhere = make_target(f"elsewhere-{at.plan.pk}").name
     at.made.agent.refresh_from_db()
     registry.set_agent(
         name=at.made.agent.name, owner=make_person("admin"), targets=[elsewhere], callback_url="", by=ADMIN
