@@ -140,7 +140,8 @@ INSIDE = {
 
 NO_PLAN = {
     "account_login": "who somebody is", "account_logout": "who somebody is", "settings": "how the desk looks",
-    "agents": "makes one", "targets": "makes one", "people": "makes one", "streams": "makes one", "stream": "tells the log",
+    "agents": "makes one", "targets": "makes one", "people": "makes one",
+    "streams": "makes one", "stream": "who is told of the log",
     "password": "who somebody is", "look": "how the desk looks", "notifications": "who is told of what",
     "audit-export": "reads", "audit-file": "reads", "audit-job": "reads", "audit-report": "reads",
     "audit-saved": "a search", "audit-saved-change": "a search", "audit-saved-search": "a search",
