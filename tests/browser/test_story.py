@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.reviewer.test_up import Up, folder, start_up
+from tests.reviewer.conftest import folder, start_up
+from tests.reviewer.ups import Up
 
 __all__ = ["folder", "start_up"]  # fixtures of the installation that the tour runs on
 

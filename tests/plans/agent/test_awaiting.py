@@ -325,8 +325,10 @@ def test_a_cancellation_during_the_end_of_a_task_that_returned_is_not_swallowed(
 
 
 CTRL_C = """
-import asyncio, sys, warnings
+import asyncio, signal, sys, warnings
 from plans.agent import Desk, FileStore
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 
 async def main():
     desk = Desk(sys.argv[1], sys.argv[2], agent="refund-bot", store=FileStore(sys.argv[3]))
