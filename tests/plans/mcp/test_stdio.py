@@ -177,7 +177,8 @@ class Wire:
             [sys.executable, "-m", "plans.mcp"], cwd=PROJECT, text=True,
             env={**environ, "PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT)},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
+            # Ignored where tests run in the background.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         self.ask("initialize", hello)
