@@ -1,4 +1,5 @@
 """The read side for people: the inbox, one plan with all that is known of it, and every plan there ever was."""
+# ruff: noqa: S608 - statements are put together from constants here; every value is a parameter.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -58,7 +59,7 @@ WITH page AS (
     SELECT {_COLUMNS} FROM plans_plan q
     WHERE q.state = 'pending' AND q.approvals_required > 0 AND (q.expires_at, q.id) > (%(at)s, %(pk)s) AND {where}
     ORDER BY q.expires_at, q.id LIMIT %(limit)s
-) {_ROW} ORDER BY p.expires_at, p.id"""  # noqa: S608 (constants of this file)
+) {_ROW} ORDER BY p.expires_at, p.id"""
 
 
 def _unknown(where: str) -> str:
@@ -68,7 +69,7 @@ WITH page AS (
     WHERE (q.state = 'unknown' OR (q.state = 'committing' AND q.claimed_at < clock_timestamp() - %(overdue)s))
       AND {where}
     ORDER BY coalesce(q.unknown_since, q.claimed_at), q.id LIMIT %(limit)s
-) {_ROW} ORDER BY coalesce(p.unknown_since, p.claimed_at), p.id"""  # noqa: S608 (constants of this file)
+) {_ROW} ORDER BY coalesce(p.unknown_since, p.claimed_at), p.id"""
 
 
 _PENDING = _pending("true")
@@ -82,7 +83,7 @@ WITH page AS (
         WHERE v.kind = 'commit.contradicted' AND v.at > clock_timestamp() - interval '{_CONTRADICTED_FOR}'
     )
     ORDER BY q.state_changed_at DESC, q.id DESC LIMIT %(limit)s
-) {_ROW} ORDER BY p.state_changed_at DESC, p.id DESC"""  # noqa: S608 (constants of this file)
+) {_ROW} ORDER BY p.state_changed_at DESC, p.id DESC"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,7 @@ def count_waiting(person: Any, *, since: int = 0) -> Counts:
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT (SELECT count(*) FROM ({_TO_DECIDE}) d),
-                (SELECT count(*) FROM ({_DOUBTFUL}) u)""",  # noqa: S608
+                (SELECT count(*) FROM ({_DOUBTFUL}) u)""",
             parameters,
         )
         to_decide, unknown = cursor.fetchone()
@@ -419,7 +420,7 @@ def find_history(
         WITH page AS (
             SELECT {_COLUMNS} FROM plans_plan q WHERE {where}
             ORDER BY q.received_at DESC, q.id DESC LIMIT %(limit)s
-        ) {_ROW} ORDER BY p.received_at DESC, p.id DESC"""  # noqa: S608 (constants of this file; values are parameters)
+        ) {_ROW} ORDER BY p.received_at DESC, p.id DESC"""
     rows = _rows(statement, person, limit=limit + 1, **values)
     more = len(rows) > limit
     rows = rows[:limit]
@@ -428,5 +429,5 @@ def find_history(
 
 def find_states(person: Any, pks: Sequence[int]) -> list[PlanRow]:
     """The rows of a list as they stand now for this person, to tell those that are no longer as they were shown."""
-    statement = f"WITH page AS (SELECT {_COLUMNS} FROM plans_plan q WHERE q.id = ANY(%(pks)s)) {_ROW}"  # noqa: S608
+    statement = f"WITH page AS (SELECT {_COLUMNS} FROM plans_plan q WHERE q.id = ANY(%(pks)s)) {_ROW}"
     return _rows(statement, person, pks=list(pks))

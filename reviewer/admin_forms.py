@@ -99,9 +99,9 @@ class NewAgentForm(AdminForm):
     def __init__(self, data: Any = None, **kwargs: Any) -> None:
         super().__init__(data, **kwargs)
         people = Person.objects.filter(is_active=True).order_by("email")
-        self.fields["owner"].choices = [(str(person.pk), _called(person)) for person in people]  # type: ignore[attr-defined]
+        self.fields["owner"].choices = [(str(person.pk), _called(person)) for person in people]  # type: ignore[attr-defined]  # a ChoiceField
         targets = Target.objects.filter(disabled_at=None).order_by("name").values_list("name", flat=True)
-        self.fields["targets"].choices = [(name, name) for name in targets]  # type: ignore[attr-defined]
+        self.fields["targets"].choices = [(name, name) for name in targets]  # type: ignore[attr-defined]  # a ChoiceField
 
     def clean_name(self) -> str:
         return _checked(self.cleaned_data["name"])

@@ -228,11 +228,14 @@ def changed_in(told: Told) -> list[tuple[str, str, str, str]]:
         entries = msgspec.json.decode(told.get("changed", msgspec.Raw(b"[]")), type=list[dict[str, msgspec.Raw]])
     except msgspec.DecodeError:
         return []
-    found = []
-    for entry in entries:
-        values = (bytes(entry[name]).decode() if name in entry else "" for name in ("planned", "current"))
-        found.append((text_in(entry, "target"), text_in(entry, "field"), *values))
-    return found  # type: ignore[return-value]  # four texts each
+    return [
+        (text_in(entry, "target"), text_in(entry, "field"), _spelled(entry, "planned"), _spelled(entry, "current"))
+        for entry in entries
+    ]
+
+
+def _spelled(entry: Told, name: str) -> str:
+    return bytes(entry[name]).decode() if name in entry else ""
 
 
 def _badge(event: EventRow, told: Told) -> Badge | None:

@@ -47,7 +47,7 @@ class HistoryForm(forms.Form):
         decided = [Exists(fact.objects.filter(reviewer=OuterRef("pk"))) for fact in (Approval, Rejection)]
         people = Person.objects.filter(Q(is_reviewer=True) | decided[0] | decided[1]).order_by("name", "email", "pk")
         named = [(str(person.pk), str(person)) for person in people[:500]]
-        self.fields["by"].choices = [("", _("Anybody")), *named]  # type: ignore[attr-defined]
+        self.fields["by"].choices = [("", _("Anybody")), *named]  # type: ignore[attr-defined]  # a ChoiceField
 
     def clean(self) -> dict[str, Any]:
         given = dict(super().clean() or self.cleaned_data)

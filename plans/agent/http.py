@@ -159,7 +159,7 @@ class Http:
         except BaseException as interruption:
             # On its way out, but without the frames below, whose variables are the key and the token.
             interruption.__context__ = None
-            raise interruption.with_traceback(None)  # noqa: B904
+            raise interruption.with_traceback(None)  # noqa: B904 - a cause would bring those frames back
         if isinstance(answer, NoAnswer):
             stopping.check()
         return answer

@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Stopped(BaseException):
-    """Whoever awaited this call has cancelled it. Like KeyboardInterrupt, no `except Exception` holds it up."""
+    """Whoever awaited this call has cancelled it. As Ctrl-C, it is no error: what catches those lets it pass."""
 
 
 class Connection(Protocol):

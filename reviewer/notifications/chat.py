@@ -57,7 +57,7 @@ class _Guard:
 
 _guard: ContextVar[_Guard | None] = ContextVar("reviewer_notifications_guard", default=None)
 _connect = urllib3.util.connection.create_connection
-_proxies = requests.sessions.get_environ_proxies  # type: ignore[attr-defined]
+_proxies = requests.sessions.get_environ_proxies  # type: ignore[attr-defined]  # not in its stubs
 
 
 def _guarded(address: tuple[str, int], *arguments: Any, **options: Any) -> socket.socket:
@@ -84,7 +84,7 @@ def _without_proxies(*arguments: Any, **options: Any) -> dict[str, Any]:
 
 # Apprise opens its connections deep inside `requests`; only here can a name be held to the address it was checked by.
 urllib3.util.connection.create_connection = _guarded
-requests.sessions.get_environ_proxies = _without_proxies  # type: ignore[attr-defined]
+requests.sessions.get_environ_proxies = _without_proxies  # type: ignore[attr-defined]  # nor here
 
 
 def label_of(address: str) -> str:

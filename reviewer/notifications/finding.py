@@ -1,4 +1,5 @@
 """The sweep that finds what is new for whom: rows are compared with rows, so it may run twice, late, or die halfway."""
+# ruff: noqa: S608 - statements are put together from constants here; every value is a parameter.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -46,18 +47,18 @@ _FOUND: Final = {
         SELECT p.id AS plan_id, p.target_id, a.owner_id, u.id AS principal_id
         FROM plans_plan p JOIN plans_agent a ON a.id = p.agent_id JOIN reviewer_person u ON u.is_active
         WHERE {_UNDECIDED} AND
-        p.expires_at - clock_timestamp() <= least((p.expires_at - p.received_at) / 6, %(escalate)s::interval)""",  # noqa: S608 (constants of this file)
+        p.expires_at - clock_timestamp() <= least((p.expires_at - p.received_at) / 6, %(escalate)s::interval)""",
     Occasion.UNDECIDABLE: f"""
         SELECT p.id AS plan_id, p.target_id, a.owner_id, u.id AS principal_id
         FROM plans_plan p JOIN plans_agent a ON a.id = p.agent_id JOIN reviewer_person u ON u.is_active
-        WHERE {_UNDECIDED} AND p.id = ANY (%(undecidable)s::bigint[])""",  # noqa: S608
+        WHERE {_UNDECIDED} AND p.id = ANY (%(undecidable)s::bigint[])""",
     # First whoever approved it and waits for the answer; everybody who may settle it, once that can be done by hand.
     Occasion.UNKNOWN: f"""{_MAY_DECIDE} WHERE p.state = 'unknown'
         AND p.unknown_since <= clock_timestamp() - %(unknown_for)s::interval
         AND (clock_timestamp() > p.expires_at + %(settled_from)s::interval
              OR NOT {_HAS_NOT_APPROVED}
              OR NOT EXISTS (SELECT 1 FROM plans_approval o JOIN reviewer_person w ON w.id = o.reviewer_id
-                            WHERE o.plan_id = p.id AND o.voided_at IS NULL AND w.is_active))""",  # noqa: S608
+                            WHERE o.plan_id = p.id AND o.voided_at IS NULL AND w.is_active))""",
     Occasion.ENDED: """
         SELECT p.id AS plan_id, p.target_id, a.owner_id, u.id AS principal_id
         FROM audit_event v

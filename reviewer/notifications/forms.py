@@ -102,7 +102,7 @@ class PreferenceForm(AdminForm):
         self._choose("stand_in", [("", _("Nobody")), *((str(one.pk), _called(one)) for one in self.stand_ins)])
 
     def _choose(self, name: str, choices: Sequence[tuple[str, Any]]) -> None:
-        self.fields[name].choices = choices  # type: ignore[attr-defined]
+        self.fields[name].choices = choices  # type: ignore[attr-defined]  # a ChoiceField
 
     def clean(self) -> dict[str, Any]:
         sent = super().clean() or {}
@@ -188,7 +188,7 @@ class EscalationForm(AdminForm):
             if {"reviewer", "admin"} & set(one.roles)
         ]
         choices = [("", _("Every admin")), *((str(one.pk), _called(one)) for one in self.people)]
-        self.fields["person"].choices = choices  # type: ignore[attr-defined]
+        self.fields["person"].choices = choices  # type: ignore[attr-defined]  # a ChoiceField
 
     def named(self) -> Person | None:
         return next((one for one in self.people if str(one.pk) == self.cleaned_data["person"]), None)

@@ -144,7 +144,7 @@ def _still_true(pks: Sequence[int], now: datetime) -> list[Notice]:
     )
     notices: list[Notice] = []
     for notice in rows:
-        notice.plan.action_count = notice.action_count  # type: ignore[attr-defined]
+        notice.plan.action_count = notice.action_count  # type: ignore[attr-defined]  # annotated above
         notices.append(notice)
     return notices
 
