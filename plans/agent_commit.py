@@ -14,7 +14,7 @@ from audit.recording import record_capped
 from plans import answers, clock, ending, vault
 from plans.bulkhead import AT_ONCE, place_at
 from plans.chronicle import SWEEP, agent_actor, tell
-from plans.commit import Call, apply_hosted, carry_out, claim, settle_overdue, unavailable
+from plans.commit import Call, carry_out, claim, settle_overdue, unavailable
 from plans.errors import (
     ApprovalRequired,
     FingerprintMismatch,
@@ -27,6 +27,7 @@ from plans.errors import (
     TargetBusy,
 )
 from plans.faultpoints import reach
+from plans.hosted_commit import apply_hosted
 from plans.locks import LockTimeout, lock_plan, still_limited
 from plans.models import Agent, Approval, IdempotencyKey, Plan
 from plans.states import State

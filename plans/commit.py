@@ -6,25 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import msgspec
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
 from audit.kinds import Kind
 from audit.recording import Actor
 from plans import callbacks, clock, ending, vault
 from plans.chronicle import SWEEP, target_actor, tell
-from plans.errors import CannotPlan, Fenced, Sentence, Unavailable
+from plans.errors import Fenced, Sentence, Unavailable
 from plans.faultpoints import reach
 from plans.locks import LockTimeout, lock_plan, still_limited
 from plans.models import Approval, Commit, Fence, Plan, Wish
 from plans.states import BUSY, AbandonReason, Outcome, State
-from plans.targets import operations
 from plans.targets.base import (
     Address,
     Applied,
-    Change,
     CommitReply,
     Declined,
     Lapsed,
@@ -133,89 +130,6 @@ def _fenced(agent_pk: int, target_pk: int, action_targets: Sequence[str], but: i
     return Fenced(Sentence(sentence, touched=touched), **members)
 
 
-# --- hosted: one transaction ----------------------------------------------------------------------------------------
-
-
-class _OperationGone(LookupError):
-    """The desk runs without the app that the plan's operation came from."""
-
-
-def apply_hosted(plan: Plan, attempt: Commit) -> None:
-    """Re-read the inputs under lock, and write the plan, or end it with what moved. In the caller's transaction.
-
-    An exception of the operation, a deadlock or a lock not had in time undoes the operation's own writes alone, puts
-    the plan back to `pending` with `commit.unsent`, and leaves the attempt's trace. A lost connection undoes all.
-    """
-    try:
-        with transaction.atomic():
-            _apply_hosted(plan, attempt)
-    except InterfaceError:
-        raise
-    except Exception as error:  # the operation's code is anybody's, and its writes are undone by the savepoint
-        if isinstance(error, DatabaseError) and (connection.connection is None or connection.connection.closed):
-            raise
-        # The class alone: a message or a frame of foreign code may hold what it was given.
-        name = type(error.__cause__ if isinstance(error, DatabaseError) and error.__cause__ else error).__name__
-        logger.error("hosted operation %s failed with %s", plan.operation, name)
-        plan.refresh_from_db()
-        attempt.refresh_from_db()
-        gone = isinstance(error, _OperationGone)
-        said = "The operation is not registered any more." if gone else f"The operation failed: {name}."
-        unsend(plan, attempt, said, at=clock.now())
-
-
-def _apply_hosted(plan: Plan, attempt: Commit) -> None:
-    actor = target_actor(plan)
-    operation = operations.get_operation(plan.operation)
-    if operation is None:
-        raise _OperationGone
-    inputs = msgspec.json.decode(plan.inputs, type=operation.Inputs)
-    current = operation.read(inputs, lock=True)
-    reach("inputs-locked", plan.pk)
-    at = clock.now()  # the row locks above may have been waited for
-    if at >= plan.expires_at:
-        _settle_attempt(attempt, Outcome.EXPIRED, at)
-        ending.expire(plan, at=at, actor=actor)
-        return
-    planned = msgspec.json.decode(plan.planned_state or "{}")
-    moved = operations.changed_fields(planned, current)
-    if moved:
-        _settle_attempt(attempt, Outcome.CONFLICTED, at)
-        ending.conflict(plan, [_change(entry) for entry in moved], actor=actor, at=at)
-        return
-    actions = operations.decode_actions(plan.actions)
-    try:
-        with transaction.atomic():
-            result = operation.apply(inputs, actions)
-    except CannotPlan as error:
-        _settle_attempt(attempt, Outcome.REFUSED, at)
-        ending.refuse(plan, error.detail, actor=actor, at=at)
-        return
-    reach("inputs-applied", plan.pk)
-    _check_promise(actions, operation.read(inputs, lock=True))
-    ending.commit(plan, attempt, operations.dump(result), actor=actor, at=clock.now())
-    reach("end-written", plan.pk)
-
-
-def _change(entry: dict[str, operations.JsonValue]) -> Change:
-    planned, current = operations.dump(entry["planned"]), operations.dump(entry["current"])
-    return Change(str(entry["target"]), str(entry["field"]), planned, current)
-
-
-def _check_promise(actions: Sequence[operations.Action], state: operations.State) -> None:
-    """What was approved is what is there: raises where a field that an action names does not hold its `to`."""
-    for action in actions:
-        if action.target not in state:
-            continue
-        record = state[action.target]
-        if (record is None) is not (action.op == "delete"):
-            raise AssertionError(f"{action.target} is not there as planned")
-        if action.op != "update" or record is None or not isinstance(action.field, str) or action.field not in record:
-            continue
-        if operations.dump(record[action.field]) != operations.dump(action.to):
-            raise AssertionError(f"{action.target} {action.field} does not hold what was planned")
-
-
 # --- remote: call outside any transaction, settle afterwards --------------------------------------------------------
 
 
@@ -289,13 +203,13 @@ def settle(attempt_pk: int, reply: CommitReply) -> Plan:
         case Unsent(detail=detail) if not others and plan.state == State.COMMITTING.value:
             unsend(plan, attempt, detail, at=at)
         case Unsent():  # this attempt, but not one before it; or the plan was taken for lost by now
-            _settle_attempt(attempt, Outcome.UNSENT, at)
+            settle_attempt(attempt, Outcome.UNSENT, at)
             mark_unknown(plan, at=at, detail=attempt.detail)
         case Moved() | Declined() | Lapsed() if not others:
             _resolved(plan, attempt, _END_BY_NO[type(reply)])
             _end_by_no(plan, attempt, reply, at)
         case Moved() | Declined() | Lapsed() | Unclear():
-            _settle_attempt(attempt, Outcome.UNKNOWN, at)
+            settle_attempt(attempt, Outcome.UNKNOWN, at)
             mark_unknown(plan, at=at, detail=attempt.detail, retry_after=getattr(reply, "retry_after", None))
     reach("answer-written", plan.pk)
     return plan
@@ -312,20 +226,20 @@ def _end_by_no(plan: Plan, attempt: Commit, reply: Moved | Declined | Lapsed, at
     actor = target_actor(plan)
     match reply:
         case Moved(changes=changes, detail=detail):
-            _settle_attempt(attempt, Outcome.CONFLICTED, at)
+            settle_attempt(attempt, Outcome.CONFLICTED, at)
             ending.conflict(plan, changes, actor=actor, at=at, detail=detail)
         case Declined(detail=detail):
-            _settle_attempt(attempt, Outcome.REFUSED, at)
+            settle_attempt(attempt, Outcome.REFUSED, at)
             ending.refuse(plan, detail, actor=actor, at=at)
         case Lapsed():
-            _settle_attempt(attempt, Outcome.EXPIRED, at)
+            settle_attempt(attempt, Outcome.EXPIRED, at)
             ending.expire(plan, at=at, actor=actor)
 
 
 def _settle_late(plan: Plan, attempt: Commit, reply: CommitReply, at: datetime) -> None:
     """An answer for a plan that ended meanwhile, or whose attempt was found unsent: news, never a change."""
     if attempt.outcome is None:
-        _settle_attempt(attempt, Outcome.UNSENT if isinstance(reply, Unsent) else Outcome.UNKNOWN, at)
+        settle_attempt(attempt, Outcome.UNSENT if isinstance(reply, Unsent) else Outcome.UNKNOWN, at)
     if isinstance(reply, Applied) and plan.state != State.COMMITTED.value:
         tell(
             plan,
@@ -335,7 +249,8 @@ def _settle_late(plan: Plan, attempt: Commit, reply: CommitReply, at: datetime) 
         )
 
 
-def _settle_attempt(attempt: Commit, outcome: Outcome, at: datetime) -> None:
+def settle_attempt(attempt: Commit, outcome: Outcome, at: datetime) -> None:
+    """Write down how an attempt ended. In the caller's transaction, with the plan locked."""
     attempt.outcome, attempt.settled_at = outcome.value, at
     attempt.may_have_arrived = outcome is not Outcome.UNSENT
     attempt.save(update_fields=["outcome", "settled_at", "may_have_arrived", "http_status", "detail"])
@@ -344,7 +259,7 @@ def _settle_attempt(attempt: Commit, outcome: Outcome, at: datetime) -> None:
 def unsend(plan: Plan, attempt: Commit, detail: str, *, at: datetime) -> None:
     """Provably nothing was sent: pending again, the approval that started it void, a kept wish carried out."""
     attempt.detail = detail
-    _settle_attempt(attempt, Outcome.UNSENT, at)
+    settle_attempt(attempt, Outcome.UNSENT, at)
     plan.state, plan.state_changed_at, plan.claimed_at = State.PENDING.value, at, None
     plan.save(update_fields=["state", "state_changed_at", "claimed_at"])
     Fence.objects.filter(plan=plan).delete()
@@ -416,7 +331,7 @@ def settle_lost(plan: Plan, *, at: datetime) -> bool:
     lost = list(plan.commits.filter(settled_at=None, started_at__lte=at - settings.CLAIM_OVERDUE_AFTER))
     for attempt in lost:
         attempt.detail = LOST
-        _settle_attempt(attempt, Outcome.UNKNOWN, at)
+        settle_attempt(attempt, Outcome.UNKNOWN, at)
     if lost:
         mark_unknown(plan, at=at, detail=LOST)
     return bool(lost)

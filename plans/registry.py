@@ -1,13 +1,11 @@
 """Agents and targets: made, changed, disabled; each change with its event, every secret shown once."""
 
-import ipaddress
 import re
 import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
@@ -15,21 +13,23 @@ from audit.kinds import Kind
 from audit.recording import Actor, record
 from plans import auth, clock, ending, vault
 from plans.errors import Sentence
-from plans.identifiers import is_identifier
 from plans.locks import lock_agent, lock_plan
 from plans.models import Agent, AgentSecret, Plan, Policy, Target, TargetAddress
-from plans.outgoing import is_private_by_name
-from plans.policies import MAX_APPROVALS
 from plans.policy_change import next_version
+from plans.registry_rules import (
+    RegistryError,
+    check_approvals,
+    check_callback_url,
+    check_name,
+    check_operations,
+    check_url,
+    checked_path,
+)
 from plans.signatures import Secret, make_secret
 from plans.states import AbandonReason, State
 from plans.targets import operations as hosted
 
 COMMAND_LINE = Actor("system", "command-line", "Command line")
-
-
-class RegistryError(Exception):
-    """Why a change of an agent or a target is refused: one sentence."""
 
 
 class OwnerError(RegistryError):
@@ -54,7 +54,7 @@ def create_agent(
     *, name: str, owner: Any = None, targets: Sequence[str] = (), callback_url: str = "", by: Actor = COMMAND_LINE
 ) -> AgentCredentials:
     """A new agent with its key and secrets. Without owner, the first admin owns it. Raises `RegistryError`."""
-    _check_name(name)
+    check_name(name)
     if Agent.objects.filter(name=name).exists():
         raise RegistryError(Sentence("There is already an agent %(name)s.", name=name))
     owner = owner or get_user_model().objects.filter(is_admin=True, is_active=True).order_by("pk").first()
@@ -196,12 +196,12 @@ def create_target(
     by: Actor = COMMAND_LINE,
 ) -> Target:
     """Register a remote target with its first policy. Raises `RegistryError`."""
-    _check_name(name)
+    check_name(name)
     if Target.objects.filter(name=name).exists():
         raise RegistryError(Sentence("There is already a target %(name)s.", name=name))
     check_url(base_url, what=Sentence("base URL"))
-    _check_operations(operations)
-    _check_approvals(approvals)
+    check_operations(operations)
+    check_approvals(approvals)
     at = clock.now()
     target = Target.objects.create(
         name=name,
@@ -213,8 +213,8 @@ def create_target(
     TargetAddress.objects.create(
         target=target,
         base_url=target.base_url,
-        commit_path=_checked_path(commit_path or "/{operation}/commit"),
-        status_path=_checked_path(status_path or "/plans/{plan_id}"),
+        commit_path=checked_path(commit_path or "/{operation}/commit"),
+        status_path=checked_path(status_path or "/plans/{plan_id}"),
         credentials_sealed=_sealed_bearer(name, bearer) if bearer else None,
         created_at=at,
     )
@@ -242,7 +242,7 @@ def set_target(
     target = Target.objects.select_for_update(no_key=True).get(pk=_target(name, must_live=False).pk)
     told: dict[str, Any] = {"change": "set"}
     if operations is not None:
-        _check_operations(operations)
+        check_operations(operations)
         told["operations"] = {"from": list(target.operations), "to": list(operations)}
         target.operations = list(operations)
         target.save(update_fields=["operations"])
@@ -254,7 +254,7 @@ def set_target(
     if len(told) > 1:
         _tell_target(target, by, told)
     if approvals is not None:
-        _check_approvals(approvals)
+        check_approvals(approvals)
         next_version(target, by=by, approvals=approvals)
     if is_moved:
         _withdraw(_pending_pks(target), by)
@@ -279,8 +279,8 @@ def _set_address(
     before = (now.base_url, now.commit_path, now.status_path)
     after = (
         (base_url or now.base_url).rstrip("/"),
-        _checked_path(commit_path or now.commit_path),
-        _checked_path(status_path or now.status_path),
+        checked_path(commit_path or now.commit_path),
+        checked_path(status_path or now.status_path),
     )
     sealed = now.credentials_sealed
     if bearer is not None:
@@ -391,71 +391,8 @@ def _tell_target(target: Target, by: Actor, data: dict[str, Any]) -> None:
     record(Kind.TARGET_CHANGED, actor=by, target=target.name, data=data)
 
 
-# --- what names, addresses and numbers must keep to -----------------------------------------------------------------
-
-
-def _check_name(name: str) -> None:
-    if not is_identifier(name):
-        raise RegistryError(
-            Sentence("%(name)r is no name: 1 to 128 of letters, digits, _ . : - after a letter or digit.", name=name)
-        )
-
-
-def _check_operations(names: Sequence[str]) -> None:
-    for name in names:
-        _check_name(name)
-
-
-def _check_approvals(approvals: int) -> None:
-    if not 0 <= approvals <= MAX_APPROVALS:
-        raise RegistryError(
-            Sentence("Approvals are a number from 0 to %(max_approvals)s.", max_approvals=MAX_APPROVALS)
-        )
-
-
 def _sealed_bearer(name: str, bearer: str) -> bytes:
     """The credentials as kept. What no header can hold is refused here, not found out in the middle of a commit."""
     if not re.fullmatch(r"[\x21-\x7e]{1,4096}", bearer):
         raise RegistryError(Sentence("The credentials must be 1 to 4096 visible ASCII characters without spaces."))
     return vault.seal_credentials(name, bearer)
-
-
-def _checked_path(path: str) -> str:
-    """A path template: starts with a slash, knows only {operation} and {plan_id}."""
-    unknown = set(re.findall(r"{([^}]*)}", path)) - {"operation", "plan_id"}
-    if not path.startswith("/") or unknown or re.search(r"[\s#\x00-\x1f]", path):
-        raise RegistryError(
-            Sentence("%(path)r is no path: it starts with / and may hold {operation} and {plan_id}.", path=path)
-        )
-    return path
-
-
-def check_url(url: str, *, what: str) -> None:
-    """https, or http on loopback; no user, no query, no fragment. Raises `RegistryError`."""
-    parts = urllib.parse.urlsplit(url)
-    try:
-        port_is_fine = parts.port is None or parts.port > 0
-    except ValueError:
-        port_is_fine = False
-    if parts.scheme not in ("https", "http") or not parts.hostname or not port_is_fine:
-        raise RegistryError(Sentence("The %(what)s must be an https address.", what=what))
-    if parts.username or parts.password or parts.query or parts.fragment or re.search(r"[\s\x00-\x1f]", url):
-        raise RegistryError(Sentence("The %(what)s holds nothing but scheme, host, port and path.", what=what))
-    if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise RegistryError(Sentence("The %(what)s must be https, unless it is on loopback.", what=what))
-
-
-def check_callback_url(url: str) -> None:
-    """An address as above, and not a private one by its spelling, unless CALLBACK_ALLOW_PRIVATE. A name is asked about
-    when it is called, of the very address that is connected to. Raises `RegistryError`."""
-    check_url(url, what=Sentence("callback URL"))
-    if not settings.CALLBACK_ALLOW_PRIVATE and is_private_by_name(urllib.parse.urlsplit(url).hostname or ""):
-        raise RegistryError(Sentence("The callback URL leads to a private, loopback or link-local address."))
-
-
-def is_loopback(host: str) -> bool:
-    """True for localhost and loopback addresses as written; a name that resolves to one is not meant."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

@@ -14,10 +14,11 @@ from audit.kinds import Kind
 from plans import callbacks, clock, ending, policies
 from plans.bulkhead import place_at
 from plans.chronicle import SWEEP, person_actor, tell
-from plans.commit import Call, apply_hosted, attempt_that_arrived, carry_out, claim, settle_overdue
+from plans.commit import Call, attempt_that_arrived, carry_out, claim, settle_overdue
 from plans.confirm import confirm_plan
 from plans.errors import DecisionRefused, Fenced, Sentence, TargetBusy, Unavailable
 from plans.faultpoints import reach
+from plans.hosted_commit import apply_hosted
 from plans.instants import format_instant, format_instant_exact
 from plans.locks import LockTimeout, lock_plan
 from plans.models import Approval, Plan, PlanView, Target

@@ -10,7 +10,7 @@ from plans.errors import Sentence
 from plans.identifiers import is_identifier
 from plans.models import Agent, Target
 from plans.policies import MAX_APPROVALS
-from plans.registry import RegistryError, check_url
+from plans.registry_rules import RegistryError, check_url
 from plans.roster import DELIVERED, GIVEN_UP, WAITING
 from reviewer.models import Person
 from reviewer.said import in_words

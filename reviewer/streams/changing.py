@@ -6,8 +6,9 @@ from django.db import IntegrityError, transaction
 
 from audit.kinds import Kind
 from audit.recording import Actor, Payload, record
-from plans import clock, registry, resealing, sealing
+from plans import clock, resealing, sealing
 from plans.errors import Sentence
+from plans.registry_rules import check_callback_url
 from plans.signatures import Secret, make_secret
 from reviewer.streams.models import Stream
 
@@ -27,7 +28,7 @@ def create_stream(*, name: str, url: str, from_index: int = 0, by: Actor) -> tup
         raise StreamRefused(Sentence("A stream's name has letters, digits and _.:- in it, 128 at most."))
     if from_index < 0:
         raise StreamRefused(Sentence("The place from which on to send is 0 or more."))
-    registry.check_callback_url(url)
+    check_callback_url(url)
     secret = make_secret()
     now = clock.now()
     try:

@@ -10,7 +10,8 @@ from django.utils.translation import ngettext
 from audit.recording import Actor
 from plans import pace, registry, roster
 from plans.models import Agent, AgentSecret
-from plans.registry import AgentCredentials, OwnerError, RegistryError
+from plans.registry import AgentCredentials, OwnerError
+from plans.registry_rules import RegistryError
 from reviewer import speed
 from reviewer.access import actor_of
 from reviewer.admin_forms import AdminForm, AgentForm, NewAgentForm, TypedNameForm

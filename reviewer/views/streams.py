@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from audit.proofs import read_size
 from audit.recording import Actor
-from plans.registry import RegistryError
+from plans.registry_rules import RegistryError
 from reviewer.access import actor_of
 from reviewer.admin_forms import NewStreamForm, TypedNameForm
 from reviewer.moments import Clock

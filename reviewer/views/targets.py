@@ -10,7 +10,7 @@ from django.utils.translation import ngettext
 from plans import policy_change, probe, registry, roster
 from plans.models import Policy, Target
 from plans.policy_change import Application, PolicyError
-from plans.registry import RegistryError
+from plans.registry_rules import RegistryError
 from plans.targets import operations as hosted
 from reviewer import words
 from reviewer.access import actor_of

@@ -12,7 +12,7 @@ import pytest
 from audit.proofs import advance, read_size
 from audit.recording import SYSTEM
 from plans import clock
-from plans.registry import RegistryError
+from plans.registry_rules import RegistryError
 from plans.signatures import Secret, verify
 from reviewer.streams import sending
 from reviewer.streams.changing import StreamRefused, create_stream, remove_stream, switch_stream

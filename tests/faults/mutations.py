@@ -25,7 +25,7 @@ class Mutation:
 
 LOCKED_EXPIRY = """\
     if at >= plan.expires_at:
-        _settle_attempt(attempt, Outcome.EXPIRED, at)
+        settle_attempt(attempt, Outcome.EXPIRED, at)
         ending.expire(plan, at=at, actor=actor)
         return
 """
@@ -69,7 +69,7 @@ EXPIRY = Mutation(
     "the expiry check after the lock",
     (
         (
-            "plans/commit.py",
+            "plans/hosted_commit.py",
             LOCKED_EXPIRY,
             "",
         ),

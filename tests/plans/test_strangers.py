@@ -11,7 +11,7 @@ import pytest
 from plans import callbacks, outgoing, registry
 from plans.models import Agent, Callback, CallbackTry
 from plans.outgoing import NotSent, exchange, is_private_by_name, is_public
-from plans.registry import RegistryError
+from plans.registry_rules import RegistryError
 from plans.states import State
 from reviewer.people import create_token
 from tests.makers import feed_data, make_agent, make_person, make_plan, make_target

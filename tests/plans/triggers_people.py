@@ -48,7 +48,7 @@ def _(at: Scene) -> str:
     return at.approve(by_page=True)
 
 
-@trigger("approve, hosted", "plan-approve", "commit.apply_hosted", hosted="refund")
+@trigger("approve, hosted", "plan-approve", "hosted_commit.apply_hosted", hosted="refund")
 def _(at: Scene) -> str:
     return at.approve(by_page=True)
 

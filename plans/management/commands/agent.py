@@ -7,6 +7,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from plans import registry
+from plans.registry_rules import RegistryError
 
 
 class Command(BaseCommand):
@@ -29,7 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             document = getattr(self, f"_{options['action']}")(options)
-        except registry.RegistryError as error:
+        except RegistryError as error:
             raise CommandError(str(error)) from None
         if options["json"]:
             self.stdout.write(json.dumps(document))

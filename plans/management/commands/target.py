@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from plans import registry
 from plans.models import Policy, Target
+from plans.registry_rules import RegistryError
 
 
 class Command(BaseCommand):
@@ -37,7 +38,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             document = getattr(self, f"_{options['action']}")(options)
-        except registry.RegistryError as error:
+        except RegistryError as error:
             raise CommandError(str(error)) from None
         if options["json"]:
             self.stdout.write(json.dumps(document))

@@ -24,6 +24,7 @@ from plans.demo.credentials import (
 )
 from plans.demo.seed import seed_billing
 from plans.models import Agent, Target
+from plans.registry_rules import RegistryError
 
 REMOTE_TARGET: Final = "billing-remote"
 OWNER: Final = "ada@plandesk.example"
@@ -62,7 +63,7 @@ class Command(BaseCommand):
             registry.ensure_hosted_targets()
             _set_remote_target(credentials)
             credentials = _with_agents(path, credentials)
-        except (registry.RegistryError, OSError, ValueError) as error:
+        except (RegistryError, OSError, ValueError) as error:
             raise CommandError(str(error)) from error
         document = {
             "is_fresh": any(person["password"] for person in people),

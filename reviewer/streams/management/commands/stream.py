@@ -6,7 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from audit.canonical import format_at
-from plans.registry import COMMAND_LINE, RegistryError
+from plans.registry import COMMAND_LINE
+from plans.registry_rules import RegistryError
 from reviewer.streams.changing import StreamRefused, create_stream, remove_stream, switch_stream
 from reviewer.streams.models import Stream
 from reviewer.streams.sending import lag_of
