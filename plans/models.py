@@ -1,5 +1,7 @@
 """The tables of a plan's life. One fact, one table, one named constraint for each thing that must hold.
 
+One file, though a long one: every table of the module refers to others, and the lock order below spans them all.
+
 Lock order, in every transaction that takes more than one of these:
     Callback (a delivery's), or Target (a change of it), or Agent (intake, wishes and abandonments; FOR NO KEY UPDATE)
     -> Task -> Plan, by ascending pk -> IdempotencyKey -> Fence, by target text

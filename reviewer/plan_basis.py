@@ -7,7 +7,7 @@ import msgspec
 from plans import changes
 from plans.changes import Kind, Value
 from plans.models import Plan
-from plans.queries import PlanFacts
+from plans.plan_facts import PlanFacts
 from reviewer.plan_page import read_cards
 from reviewer.rows import url_of
 

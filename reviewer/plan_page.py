@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 from plans import changes, policies, spelling
 from plans.changes import Card, Value
 from plans.models import Plan
-from plans.queries import PlanFacts
+from plans.plan_facts import PlanFacts
 from plans.states import AbandonReason, State
 from reviewer import speed, words
 from reviewer.compare import LONG, Span, differing

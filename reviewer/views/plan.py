@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from audit.kinds import Kind
 from audit.queries import find_story
-from plans import queries, review
+from plans import plan_facts, queries, review
 from plans.errors import DecisionRefused
 from plans.models import Plan
 from plans.recheck import recheck_plan
@@ -66,7 +66,7 @@ def news(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpRes
     pk = _find_pk(agent, target, plan_id)
     if not person_request.htmx or person_request.htmx.history_restore_request:
         return HttpResponseRedirect(url_of(agent, target, plan_id))
-    facts = queries.get_plan_facts(pk)
+    facts = plan_facts.get_plan_facts(pk)
     state, reason = plan_page.state_of(facts)
     is_as_shown = request.GET.get("state") == state and request.GET.get("digest") == shown_digest(facts.plan)
     is_as_shown = is_as_shown and request.GET.get("approvals") == str(len(facts.live_approvals))
@@ -93,7 +93,7 @@ def recheck(request: HttpRequest, agent: str, target: str, plan_id: str) -> Http
     """What has moved since the dry run, read now: the part that the page loads, or the page with it, for a browser
     without scripts. May take as long as the target does; changes nothing, and Approve never waits for it."""
     person_request = cast(PersonRequest, request)
-    found = queries.find_plan(agent, target, plan_id)
+    found = plan_facts.find_plan(agent, target, plan_id)
     if found is None:
         raise Http404
     found_now = recheck_plan(found)
@@ -174,7 +174,7 @@ replan = _decision(_replan)
 
 
 def _find_pk(agent: str, target: str, plan_id: str) -> int:
-    pk = queries.find_plan_pk(agent, target, plan_id)
+    pk = plan_facts.find_plan_pk(agent, target, plan_id)
     if pk is None:
         raise Http404
     return pk
@@ -190,7 +190,7 @@ def _page(
     recheck: moved.Reading | None = None,
 ) -> HttpResponse:
     """The page of the plan as it is in the database now, whatever was decided before."""
-    facts = queries.get_plan_facts(pk)
+    facts = plan_facts.get_plan_facts(pk)
     clock = clock_for(request.user, facts.now)
     context = _facts_in_words(facts, request.user, clock) | {
         "refused": refused,
@@ -202,7 +202,7 @@ def _page(
     return show(request, "reviewer/plan.html", context, section=section, clock=clock, status=status)
 
 
-def _facts_in_words(facts: queries.PlanFacts, person: Person, clock: Clock) -> dict[str, Any]:
+def _facts_in_words(facts: plan_facts.PlanFacts, person: Person, clock: Clock) -> dict[str, Any]:
     """Everything that the templates print, by name; no template asks the database for more."""
     plan, (state, reason) = facts.plan, plan_page.state_of(facts)
     cards = plan_page.cards_of(plan, state)
@@ -236,7 +236,7 @@ def _facts_in_words(facts: queries.PlanFacts, person: Person, clock: Clock) -> d
     }
 
 
-def _decision_in_words(facts: queries.PlanFacts, person: Person, clock: Clock, state: str) -> dict[str, Any]:
+def _decision_in_words(facts: plan_facts.PlanFacts, person: Person, clock: Clock, state: str) -> dict[str, Any]:
     """What can be decided, by whom, and until when."""
     plan = facts.plan
     left = plan.expires_at - clock.now
@@ -258,7 +258,7 @@ def _decision_in_words(facts: queries.PlanFacts, person: Person, clock: Clock, s
     }
 
 
-def _ends_in_words(facts: queries.PlanFacts) -> dict[str, Any]:
+def _ends_in_words(facts: plan_facts.PlanFacts) -> dict[str, Any]:
     """What became of the plan."""
     members, value = plan_basis.result_of(facts)
     return {
@@ -273,7 +273,7 @@ def _ends_in_words(facts: queries.PlanFacts) -> dict[str, Any]:
     }
 
 
-def _basis_in_words(facts: queries.PlanFacts, clock: Clock) -> dict[str, Any]:
+def _basis_in_words(facts: plan_facts.PlanFacts, clock: Clock) -> dict[str, Any]:
     """What the plan stands on, and its kin."""
     plan = facts.plan
     return {
@@ -284,5 +284,5 @@ def _basis_in_words(facts: queries.PlanFacts, clock: Clock) -> dict[str, Any]:
         "replaced_by": plan_basis.link_to(plan.replaced_by),
         "differences": plan_basis.differences_of(plan, facts.replaced_plan),
         "rivals": [rivals.effect_on(plan, other, clock) for other in facts.rivals],
-        "are_rivals_cut": len(facts.rivals) == queries.MOST_RIVALS,
+        "are_rivals_cut": len(facts.rivals) == plan_facts.MOST_RIVALS,
     }

@@ -120,8 +120,8 @@ def _reachable(state: State) -> set[State]:
 DOORS = frozenset(door for pulled in TRIGGERS.values() for door in pulled.doors)
 
 USE_CASES = (
-    "abandonment", "agent_commit", "callbacks", "commit", "confirm", "expiry", "freshness", "hosted_commit", "intake",
-    "policy_change", "recheck", "reconcile", "registry", "review",
+    "abandonment", "agent_commit", "arrival", "callbacks", "commit", "confirm", "expiry", "freshness", "hosted_commit",
+    "intake", "policy_change", "recheck", "reconcile", "registry", "review",
 )  # fmt: skip
 """The modules that change plans. Whatever else comes to end one belongs here, which a test below insists on."""
 
@@ -132,7 +132,8 @@ INSIDE = {
     "commit.remote_target": "reads", "commit.settle_attempt": "a part of every answer",
     "commit.start_attempt": "a part of every attempt",
     "commit.unavailable": "makes a refusal", "commit.unsend": "a part of every attempt that sent nothing",
-    "confirm.difference_of": "reads", "intake.refusal_for": "makes a refusal", "policy_change.newest_policy": "reads",
+    "confirm.difference_of": "reads", "arrival.record_plan": "a part of every intake",
+    "arrival.refusal_for": "makes a refusal", "policy_change.newest_policy": "reads",
     "registry.create_agent": "has no plan yet",
     "registry.create_target": "has no plan yet", "registry.ensure_hosted_targets": "has no plan yet",
     "registry.present_address": "reads",
