@@ -124,7 +124,7 @@ def _connect(
     except ssl.SSLError as error:
         raise NotSent(f"TLS was refused: {error.reason or 'handshake failed'}.") from None
     except (socket.gaierror, UnicodeError):
-        raise NotSent(f"The host {host} was not found.") from None
+        raise NotSent("The host was not found.") from None  # its name is not for every agent to know
     except TimeoutError:
         raise NotSent("No connection was accepted in time.") from None
     except OSError as error:

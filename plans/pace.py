@@ -16,7 +16,8 @@ MOSTLY: Final = 0.99
 _SPANS: Final = {"within": WITHIN.total_seconds(), "quick": QUICK.total_seconds()}
 
 _DECISIONS = """
-    SELECT a.plan_id, a.reviewer_id, true AS is_approval, a.approved_at AS at, a.approved_at - a.opened_at AS took
+    SELECT a.plan_id, a.reviewer_id, true AS is_approval, a.approved_at AS at,
+           CASE WHEN a.opened_at <= a.approved_at THEN a.approved_at - a.opened_at END AS took
     FROM plans_approval a WHERE a.approved_at > clock_timestamp() - make_interval(secs => %(within)s)
     UNION ALL
     SELECT r.plan_id, r.reviewer_id, false, r.rejected_at, r.rejected_at - v.opened_at

@@ -235,10 +235,12 @@ def set_target(
     status_path: str | None = None,
     by: Actor = COMMAND_LINE,
 ) -> Target:
-    """Change a target; an empty `bearer` takes its credentials away. A new address withdraws its pending plans, which
-    commit where they were received or not at all;
-    a new number of approvals is a new version of its policy, for plans received from then on. Credentials do not follow
-    a person's new address to another server: they are given again, or taken away."""
+    """Change a target; an empty `bearer` takes its credentials away.
+
+    A new address withdraws its pending plans, which commit where they were received or not at all; a new number of
+    approvals is a new version of its policy, for plans received from then on. Credentials do not follow a person's new
+    address to another server: they are given again, or taken away. Locks the target. Raises `RegistryError`.
+    """
     target = Target.objects.select_for_update(no_key=True).get(pk=_target(name, must_live=False).pk)
     told: dict[str, Any] = {"change": "set"}
     if operations is not None:

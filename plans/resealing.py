@@ -19,7 +19,7 @@ PLACES: list[tuple[type[models.Model], str]] = [
 ]
 """Every column that holds something sealed. A new one belongs here, or its key could be thrown away under it."""
 
-_PURPOSES: dict[type[models.Model], Callable[[Any], str]] = {}
+_PURPOSES: dict[tuple[type[models.Model], str], Callable[[Any], str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def add_place(model: type[models.Model], column: str, purpose: Callable[[Any], s
     """A column of another app that holds something sealed, and what a row's value is bound to. May be repeated."""
     if (model, column) not in PLACES:
         PLACES.append((model, column))
-    _PURPOSES[model] = purpose
+    _PURPOSES[model, column] = purpose
 
 
 def needed_keys() -> dict[str, int]:
@@ -78,7 +78,7 @@ def reseal_all() -> Iterator[Progress]:
     Safe beside running traffic and when run twice: a row that is locked is skipped and found again in the next round.
     """
     for model, column in PLACES:
-        purposes = _purpose_of(model)
+        purposes = _purpose_of(model, column)
         while True:
             if _reseal_batch(model, column, purposes) == 0:
                 break
@@ -107,10 +107,10 @@ def _after(prefix: bytes) -> bytes:
     return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix) + 1, "big").removeprefix(b"\x00")
 
 
-def _purpose_of(model: type[models.Model]) -> Any:
+def _purpose_of(model: type[models.Model], column: str) -> Any:
     """What a row's value is bound to, as `vault` and `auth` seal it, or as `add_place` was told."""
-    if model in _PURPOSES:
-        return _PURPOSES[model]
+    if (model, column) in _PURPOSES:
+        return _PURPOSES[model, column]
     if model is LookupKey:
         return lambda row: "lookup-key"
     if model is TargetAddress:

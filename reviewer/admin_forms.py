@@ -99,7 +99,7 @@ class NewAgentForm(AdminForm):
     def __init__(self, data: Any = None, **kwargs: Any) -> None:
         super().__init__(data, **kwargs)
         people = Person.objects.filter(is_active=True).order_by("email")
-        self.fields["owner"].choices = [(str(person.pk), _called(person)) for person in people]  # type: ignore[attr-defined]  # a ChoiceField
+        self.fields["owner"].choices = [(str(person.pk), called(person)) for person in people]  # type: ignore[attr-defined]  # a ChoiceField
         targets = Target.objects.filter(disabled_at=None).order_by("name").values_list("name", flat=True)
         self.fields["targets"].choices = [(name, name) for name in targets]  # type: ignore[attr-defined]  # a ChoiceField
 
@@ -110,7 +110,8 @@ class NewAgentForm(AdminForm):
         return _checked_url(self.cleaned_data["callback_url"], Sentence("callback URL"))
 
 
-def _called(person: Person) -> str:
+def called(person: Person) -> str:
+    """A person as a choice: by name and address, for names repeat."""
     return f"{person.name} ({person.email})" if person.name else person.email
 
 

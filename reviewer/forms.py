@@ -1,5 +1,6 @@
 """What people send besides decisions: filters, settings, what became of an unknown write. Shape only."""
 
+from datetime import date
 from typing import TYPE_CHECKING, Any, Self
 from zoneinfo import available_timezones
 
@@ -54,6 +55,8 @@ class HistoryForm(forms.Form):
         since, until = given.get("since"), given.get("until")
         if since and until and until < since:
             self.add_error("until", _("The end is before the start."))
+        if until == date.max:
+            self.add_error("until", _("There is no day after this one."))
         return given
 
 

@@ -70,9 +70,14 @@ def set_roles(*, email: str, roles: Iterable[str], by: Actor = COMMAND_LINE) -> 
 
 
 @transaction.atomic(durable=True)
-def set_password(*, email: str, password: str, by: Actor = COMMAND_LINE) -> Person:
-    """A new password, which ends the person's sessions (Django ties them to its hash)."""
+def set_password(*, email: str, password: str, present: str | None = None, by: Actor = COMMAND_LINE) -> Person:
+    """A new password, which ends the person's sessions (Django ties them to its hash).
+
+    With `present`, only where that is still the password, and the person has not been disabled meanwhile.
+    """
     person = _locked(email)
+    if present is not None and not (person.is_active and person.check_password(present)):
+        raise PersonError(Sentence("This is not your present password any more."))
     _check_password(password, person)
     person.set_password(password)
     person.save(update_fields=["password"])

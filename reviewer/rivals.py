@@ -28,8 +28,10 @@ def effect_on(plan: Plan, other: Plan, clock: Clock) -> Rival:
     and are read again before they are written.
     """
     mine, theirs = _places(plan), _places(other)
-    fields = [place for place in theirs if place in mine]
     records = {record for record, _field in mine}
+    # A record that goes, goes with all its fields; a rival that takes it away meets whatever is written to it.
+    gone = {card.target for card in read_cards(plan) if card.kind == "delete"} | {r for r, field in mine if not field}
+    fields = [(r, field) for r, field in theirs if (r, field) in mine or r in gone or (not field and r in records)]
     shared = fields or [(record, "") for record in dict.fromkeys(r for r, _field in theirs) if record in records]
     link = link_to(other)
     assert link is not None

@@ -192,7 +192,7 @@ EMAIL_HOST_USER = _env.text("EMAIL_HOST_USER", "")
 EMAIL_HOST_PASSWORD = _env.text("EMAIL_HOST_PASSWORD", "")
 EMAIL_USE_TLS = _env.flag("EMAIL_USE_TLS")
 EMAIL_USE_SSL = _env.flag("EMAIL_USE_SSL")
-EMAIL_TIMEOUT = _env.whole("EMAIL_TIMEOUT", 10, least=1, most=60)
+EMAIL_TIMEOUT = _env.whole("EMAIL_TIMEOUT", 10, least=1, most=20)  # of each of a dozen steps; see LEASE
 EMAIL_SUBJECT_PREFIX = ""
 DEFAULT_FROM_EMAIL = _env.text("EMAIL_FROM", f"plandesk@{_base.hostname}")
 NOTIFY_ALLOW_PRIVATE = _env.flag("NOTIFY_ALLOW_PRIVATE")
@@ -242,6 +242,7 @@ LOGGING = {
         "django.security.csrf": {"level": "ERROR"},
         # A chat service's address is its secret.
         "apprise": {"handlers": [], "propagate": False, "level": "CRITICAL"},
-        "urllib3": {"level": "WARNING"},
+        # Its warnings quote addresses whole, and those of chat services and subscriptions are secrets.
+        "urllib3": {"level": "ERROR"},
     },
 }

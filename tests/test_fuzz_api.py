@@ -59,7 +59,7 @@ class World:
                 target=target,
                 intent=f"intent-{state}",
                 plan={
-                    "plan_token": f"pt-{state}",
+                    "plan_token": f"{SENTINEL}-{state}",
                     "actions": [{"op": "update", "target": f"ledger/{state}", "field": "limit", "to": 1}],
                 },
             )
@@ -70,7 +70,7 @@ class World:
         [pending] = [plan for plan in plans if plan.state == State.PENDING]
         self.pending: dict[str, list[Any]] = {
             "plan_id": [pending.plan_id],
-            "plan_token": ["pt-pending"],
+            "plan_token": [f"{SENTINEL}-pending"],
             "input_fingerprint": [pending.input_fingerprint],
             "target": [target.name],
         }
@@ -84,7 +84,7 @@ class World:
                 {"customer_id": "77", "address": "9 New Street"}, {"invoice_id": "4410", "amount_cents": 100},
                 {"invoice_id": "nobody", "amount_cents": 100},
             ],
-            "plan_token": [f"pt-{state}" for state in State],
+            "plan_token": [f"{SENTINEL}-{state}" for state in State],
             "input_fingerprint": [pending.input_fingerprint],
             "event_id": [str(pk) for pk in Event.objects.order_by("-pk").values_list("pk", flat=True)[:5]],
             "path": ["0/000", "entries/000", "0/000.p/1"],

@@ -4,6 +4,7 @@ The strict JSON loader, the verifier of webhook signatures, the parser of idempo
 """
 
 import gc
+import json
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -122,12 +123,14 @@ def test_any_bytes_are_a_value_or_the_parsers_own_error_and_the_same_again(parse
 
 
 def seconds_for(parse: Parser, text: bytes) -> float:
-    """Processor time of this thread, the least of three."""
+    """Processor time of this thread, the least of three, without collections, whose cost is the whole run's garbage."""
     least = float("inf")
     for _ in range(3):
+        gc.disable()
         began = time.thread_time()
         parse(text)
         least = min(least, time.thread_time() - began)
+        gc.enable()
     return least
 
 
@@ -152,12 +155,13 @@ def test_time_grows_with_the_size_and_no_faster(parse: Parser) -> None:
 
 
 @pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)
-def test_a_quarter_of_the_largest_body_is_read_within_a_second_whatever_it_is(parse: Parser) -> None:
+def test_a_quarter_of_the_largest_body_costs_no_more_than_a_hundred_plain_readings_of_it(parse: Parser) -> None:
+    plain = min(seconds_for(json.loads, b"[" + b"1," * (128 * 1024) + b"1]") for _ in range(5))
     for unit in UNITS[parse]:
         for end in (b"", b"]", b'"'):
-            began = time.thread_time()
-            parse(of_size((end and b"[", unit, end), 256 * 1024))
-            assert time.thread_time() - began < 1, (unit, end)
+            body = of_size((end and b"[", unit, end), 256 * 1024)
+            if seconds_for(parse, body) > 100 * plain:  # twice, or the machine was busy with something else
+                assert seconds_for(parse, body) < 100 * plain, (unit, end)
 
 
 @pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)

@@ -72,7 +72,7 @@ def add_chat(*, person: Person, address: str) -> Channel:
 
 @transaction.atomic(durable=True)
 def add_push(*, person: Person, endpoint: str, p256dh: str, auth: str, browser: str) -> Channel:
-    """A browser's push subscription. The same browser again replaces its keys."""
+    """A browser's push subscription. The same browser again replaces its keys, and is told again."""
     try:
         kept = push.subscription(endpoint, p256dh, auth)
     except push.BadSubscription as error:
@@ -81,12 +81,16 @@ def add_push(*, person: Person, endpoint: str, p256dh: str, auth: str, browser: 
     known = Channel.objects.select_for_update(no_key=True).filter(person=person, address_hash=marked).first()
     if known is not None:
         known.sealed = sealed.seal_address(kept, person_pk=person.pk)
-        known.save(update_fields=["sealed"])
+        known.is_on, known.failing_since, known.last_failure = True, None, ""
+        known.save(update_fields=["sealed", "is_on", "failing_since", "last_failure"])
+        _record(person, "notification_channel_renewed", {"kind": known.kind, "label": known.label})
         return known
     return _add(person, Channel.PUSH, kept, push.label_of(endpoint, browser), marked=marked)
 
 
 def _add(person: Person, kind: str, address: str, label: str, *, marked: bytes | None = None) -> Channel:
+    preference_of(person)
+    Preference.objects.select_for_update(no_key=True).get(person=person)  # one at a time, or the count means nothing
     if Channel.objects.filter(person=person).count() >= MAX_CHANNELS:
         raise CannotChange(f"You have {MAX_CHANNELS} channels already. Remove one first.")
     try:
@@ -132,7 +136,10 @@ def name_escalation(*, by: Person, person: Person | None) -> None:
     """Who hears of plans that nobody decides: this person, or every admin (None). By an admin; may be repeated."""
     if "admin" not in by.roles:
         raise CannotChange("Only an admin names who hears of plans that nobody decides.")
-    row, _ = Escalation.objects.select_for_update().get_or_create(pk=1)
+    if person is not None and not (person.is_active and {"reviewer", "admin"} & set(person.roles)):
+        raise CannotChange("Who hears of plans that nobody decides is a reviewer or an admin.")
+    Escalation.objects.bulk_create([Escalation(pk=1)], ignore_conflicts=True)
+    row = Escalation.objects.select_for_update().get(pk=1)
     if row.person_id == (person.pk if person else None):
         return
     row.person = person

@@ -46,13 +46,23 @@ class _Guard:
         self.sockets: list[socket.socket] = []
         self.is_over = False
 
+    def keep(self, sock: socket.socket) -> None:
+        """Remembers the connection by a duplicate: TLS takes the first away, a shutdown reaches both."""
+        self.sockets.append(sock.dup())
+        if self.is_over:
+            self.cut()
+
     def cut(self) -> None:
         self.is_over = True
         for sock in self.sockets:
             try:
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 continue  # closed already
+
+    def forget(self) -> None:
+        for sock in self.sockets:
+            sock.close()
 
 
 _guard: ContextVar[_Guard | None] = ContextVar("reviewer_notifications_guard", default=None)
@@ -73,7 +83,7 @@ def _guarded(address: tuple[str, int], *arguments: Any, **options: Any) -> socke
         guard.refused = True
         raise OSError("the name leads to an address that may not be called")
     sock = _connect((found[0], port), *arguments, **options)
-    guard.sockets.append(sock)
+    guard.keep(sock)
     return sock
 
 
@@ -123,6 +133,8 @@ def _guarded_for_a_while() -> Iterator[_Guard]:
         yield guard
     finally:
         timer.cancel()
+        timer.join()
+        guard.forget()
         _guard.reset(token)
 
 

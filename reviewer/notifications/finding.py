@@ -202,4 +202,6 @@ def _ended() -> list[str]:
 
 @transaction.atomic(durable=True)
 def _move_mark(now: datetime) -> None:
-    Mark.objects.update_or_create(pk=1, defaults={"read_until": now})
+    Mark.objects.bulk_create(
+        [Mark(pk=1, read_until=now)], update_conflicts=True, unique_fields=["id"], update_fields=["read_until"]
+    )

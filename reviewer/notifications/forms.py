@@ -8,7 +8,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from plans.models import Target
-from reviewer.admin_forms import AdminForm
+from reviewer.admin_forms import AdminForm, called
 from reviewer.models import Person
 from reviewer.notifications import timing
 from reviewer.notifications.models import Preference
@@ -19,10 +19,6 @@ MAX_TARGETS: Final = 100
 """Targets that can be switched on the page; what is beyond is always told of."""
 
 _LOCAL: Final = "%Y-%m-%dT%H:%M"
-
-
-def _called(person: Person) -> str:
-    return f"{person.name} ({person.email})" if person.name else person.email
 
 
 def _time(label: Any, **kwargs: Any) -> forms.TimeField:
@@ -99,7 +95,7 @@ class PreferenceForm(AdminForm):
         self._choose("targets", [(target.name, target.name) for target in self.shown])
         others = Person.objects.filter(is_active=True).exclude(pk=person.pk).order_by("email")
         self.stand_ins = [other for other in others if may_stand_in(other, person)]
-        self._choose("stand_in", [("", _("Nobody")), *((str(one.pk), _called(one)) for one in self.stand_ins)])
+        self._choose("stand_in", [("", _("Nobody")), *((str(one.pk), called(one)) for one in self.stand_ins)])
 
     def _choose(self, name: str, choices: Sequence[tuple[str, Any]]) -> None:
         self.fields[name].choices = choices  # type: ignore[attr-defined]  # a ChoiceField
@@ -111,6 +107,10 @@ class PreferenceForm(AdminForm):
         if sent.get("quiet_from") is not None and sent.get("quiet_from") == sent.get("quiet_to"):
             self.add_error("quiet_to", _("Quiet hours end at another time than they start."))
         start, end = sent.get("away_from"), sent.get("away_until")
+        for name, at in (("away_from", start), ("away_until", end)):
+            if at is not None and not 2000 <= at.year <= 2999:
+                self.add_error(name, _("Give a year from 2000 to 2999."))
+                return sent
         if (start is None) != (end is None) and not {"away_from", "away_until"} & set(self.errors):
             self.add_error("away_until" if end is None else "away_from", _("Say from when, and until when."))
         elif start is not None and end is not None and start >= end:
@@ -187,7 +187,7 @@ class EscalationForm(AdminForm):
             for one in Person.objects.filter(is_active=True).order_by("email")
             if {"reviewer", "admin"} & set(one.roles)
         ]
-        choices = [("", _("Every admin")), *((str(one.pk), _called(one)) for one in self.people)]
+        choices = [("", _("Every admin")), *((str(one.pk), called(one)) for one in self.people)]
         self.fields["person"].choices = choices  # type: ignore[attr-defined]  # a ChoiceField
 
     def named(self) -> Person | None:

@@ -67,11 +67,13 @@ def may_stand_in(stand_in: Person, person: Person) -> bool:
 @transaction.atomic
 def preference_of(person: Person) -> Preference:
     """The person's preference, with an e-mail channel beside it; both are made the first time anybody asks."""
-    preference, is_new = Preference.objects.select_related("stand_in").get_or_create(person=person)
-    if is_new:
-        preference.refresh_from_db()
-        Channel.objects.get_or_create(person=person, kind=Channel.EMAIL, defaults={"label": MAIL_LABEL})
-    return preference
+    known = Preference.objects.select_related("stand_in").filter(person=person).first()
+    if known is not None:
+        return known
+    # Two may make it at once: whoever comes second finds it made, without an error in the database's log.
+    Preference.objects.bulk_create([Preference(person=person)], ignore_conflicts=True)
+    Channel.objects.bulk_create([Channel(person=person, kind=Channel.EMAIL, label=MAIL_LABEL)], ignore_conflicts=True)
+    return Preference.objects.select_related("stand_in").get(person=person)
 
 
 def find_readers(now: datetime) -> dict[int, Reader]:

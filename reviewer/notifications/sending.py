@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.db.models import Exists, F, Func, IntegerField, OuterRef, Q
+from django.db.models.functions import Coalesce
 
 from audit.kinds import Kind
 from audit.recording import SWEEP, record
@@ -19,17 +20,20 @@ from plans.sealing import SealError
 from plans.states import State
 from reviewer.models import Person
 from reviewer.notifications import chat, mail, push, sealed
-from reviewer.notifications.models import Channel, Delivery, Message, Notice
+from reviewer.notifications.models import Channel, Delivery, Message, Mute, Notice
 from reviewer.notifications.occasions import DECIDING, URGENT, Occasion
+from reviewer.notifications.routing import preference_of, rhythm_of
 from reviewer.notifications.texts import Text, test_text, text_of
+from reviewer.notifications.timing import end_of_quiet
 from reviewer.notifications.transports import NotDelivered
 
 IN_A_MESSAGE: Final = 50
 GAP: Final = timedelta(minutes=1)
 """Between two messages over one channel: what happens meanwhile travels together."""
 
-LEASE: Final = timedelta(minutes=2)
-"""Longer than any attempt. Whoever dies holding it leaves the message to the next, unchanged."""
+LEASE: Final = timedelta(minutes=5)
+"""Longer than any attempt: a mail takes a dozen steps of EMAIL_TIMEOUT at most. Whoever
+dies holding it leaves the message to the next, unchanged."""
 
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 300, 900, 1_800, 3_600, 7_200, 14_400))
 """How long to wait after each failed attempt. After the last of them the message is given up."""
@@ -128,6 +132,9 @@ def _still_true(pks: Sequence[int], now: datetime) -> list[Notice]:
     approved = Approval.objects.filter(plan=OuterRef("plan"), reviewer=OuterRef("person"), voided_at=None)
     waits = Q(plan__state=State.PENDING.value, plan__expires_at__gt=now)
     decided = Q(occasion__in=[Occasion.WAITING.value, Occasion.SOON.value]) & Exists(approved)
+    principal = Coalesce(OuterRef("for_person"), OuterRef("person"))
+    muted = Mute.objects.filter(person=principal, target=OuterRef("plan__target"))
+    own = Q(occasion__in=[one.value for one in DECIDING], plan__agent__owner=F("person"))
     may = Q(person__is_reviewer=True) | (Q(person__is_admin=True) & ~Q(occasion__in=[one.value for one in DECIDING]))
     holds = (
         Q(occasion=Occasion.ENDED.value)
@@ -136,7 +143,7 @@ def _still_true(pks: Sequence[int], now: datetime) -> list[Notice]:
     )
     count = Func(F("plan__actions"), template="json_array_length((%(expressions)s)::json)", output_field=IntegerField())
     rows = (
-        Notice.objects.filter(may, holds, pk__in=pks)
+        Notice.objects.filter(may, holds, ~Exists(muted), ~own, pk__in=pks)
         .select_related("plan__agent", "plan__target", "plan__abandonment", "for_person")
         .defer("plan__actions", "plan__inputs", "plan__evidence", "plan__planned_state", "plan__summary")
         .annotate(action_count=count)
@@ -150,8 +157,8 @@ def _still_true(pks: Sequence[int], now: datetime) -> list[Notice]:
 
 
 def _lease() -> Leased | None:
-    """The message that has waited longest, if any is due: ours for two minutes. Drops those that are true no more, and
-    gives up those at whose every attempt a worker died."""
+    """The message that has waited longest, if any is due: ours for as long as a lease. Drops those that are
+    true no more, and gives up those at whose every attempt a worker died."""
     while True:
         with transaction.atomic(durable=True):
             now = clock.now()
@@ -219,8 +226,18 @@ def _note(message_pk: int, failure: NotDelivered | None) -> None:
     elif failure.is_gone or message.try_count > len(PAUSES):
         message.next_try_at, message.gave_up_at = None, now
     else:
-        message.next_try_at = now + PAUSES[message.try_count - 1]
+        message.next_try_at = _after_quiet(message, now + PAUSES[message.try_count - 1])
     message.save(update_fields=["next_try_at", "sent_at", "gave_up_at"])
+
+
+def _after_quiet(message: Message, at: datetime) -> datetime:
+    """`at`, or the end of the person's quiet hours, unless something in the message may break through them."""
+    person = message.channel.person
+    rhythm = rhythm_of(person, preference_of(person))
+    occasions = message.deliveries.values_list("notice__occasion", flat=True)
+    if rhythm.urgent_breaks_through and any(Occasion(occasion) in URGENT for occasion in occasions):
+        return at
+    return end_of_quiet(at, rhythm)
 
 
 @transaction.atomic(durable=True)

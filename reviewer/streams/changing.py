@@ -5,6 +5,7 @@ import re
 from django.db import IntegrityError, transaction
 
 from audit.kinds import Kind
+from audit.proofs import read_size
 from audit.recording import Actor, Payload, record
 from plans import clock, resealing, sealing
 from plans.errors import Sentence
@@ -19,6 +20,10 @@ class StreamRefused(Exception):
     """Nothing was changed; the message is a sentence."""
 
 
+class BeyondTheLog(StreamRefused):
+    """The place from which on to send is not there yet."""
+
+
 def create_stream(*, name: str, url: str, from_index: int = 0, by: Actor) -> tuple[Stream, Secret]:
     """A destination that gets every event from place `from_index` on, and its secret, given this once.
 
@@ -28,6 +33,8 @@ def create_stream(*, name: str, url: str, from_index: int = 0, by: Actor) -> tup
         raise StreamRefused(Sentence("A stream's name has letters, digits and _.:- in it, 128 at most."))
     if from_index < 0:
         raise StreamRefused(Sentence("The place from which on to send is 0 or more."))
+    if from_index > (size := read_size()):
+        raise BeyondTheLog(Sentence("The log has only %(size)s events so far.", size=size))
     check_callback_url(url)
     secret = make_secret()
     now = clock.now()

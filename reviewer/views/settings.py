@@ -72,7 +72,10 @@ def password(request: HttpRequest) -> HttpResponse:
         return _page(request, password_form=form, status=422)
     try:
         changed = people.set_password(
-            email=request.user.email, password=form.cleaned_data["new"], by=actor_of(request.user)
+            email=request.user.email,
+            password=form.cleaned_data["new"],
+            present=form.cleaned_data["present"],
+            by=actor_of(request.user),
         )
     except PersonError as error:
         form.add_error("new", in_words(error.args[0]))

@@ -13,7 +13,7 @@ from reviewer.access import actor_of
 from reviewer.admin_forms import NewStreamForm, TypedNameForm
 from reviewer.moments import Clock
 from reviewer.said import in_words
-from reviewer.streams.changing import StreamRefused, create_stream, remove_stream, switch_stream
+from reviewer.streams.changing import BeyondTheLog, StreamRefused, create_stream, remove_stream, switch_stream
 from reviewer.streams.models import Stream
 from reviewer.streams.sending import Lag, lag_of
 from reviewer.views import PersonRequest, clock_for
@@ -34,7 +34,7 @@ def streams(request: HttpRequest) -> HttpResponse:
         except RegistryError as error:
             form.refuse(error, "url")
         except StreamRefused as error:
-            form.refuse(error, "name")
+            form.refuse(error, "from_index" if isinstance(error, BeyondTheLog) else "name")
         else:
             text = _("Copy it now: it is shown this once, and only a sealed copy is kept.")
             hint = _("The destination checks the signature of every delivery with it.")

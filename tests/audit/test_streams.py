@@ -181,7 +181,10 @@ def test_a_paused_stream_keeps_its_place_and_goes_on_there(sink: Sink) -> None:
 
 
 def test_a_log_that_became_shorter_is_said_and_nothing_is_sent(sink: Sink) -> None:
-    stream_to(sink, from_index=500)
+    stream_to(sink)
+    with pytest.raises(StreamRefused, match="so far"):
+        create_stream(name="early", url=sink.url, from_index=read_size() + 1, by=SYSTEM)
+    Stream.objects.update(next_index=500)
     assert send_due() == 0
     assert "shorter" in Stream.objects.get().last_error
 

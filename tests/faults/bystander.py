@@ -10,7 +10,7 @@ from tests.faults.product import Product
 from tests.faults.world import CUSTOMERS, World
 
 IN_TIME = 8.0
-"""Seconds, on a machine with two busy cores."""
+"""Seconds, half of them for each server: 32 threads of work on two cores keep a request waiting for up to 5."""
 
 EVERY = 0.5
 HITS_THE_DATABASE = ("PostgreSQL", "disk full")

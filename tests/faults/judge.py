@@ -65,6 +65,7 @@ class Verdict:
     plans: int
     committed: int
     states: Counter[str]
+    otherwise: int = 0  # of the faulted ones: struck by more than a wrong clock
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -114,10 +115,10 @@ class Judge:
         self._look_for_tokens()
         self._look_into_logs()
         self._verify_log()
-        rows, faulted = self._table(found)
+        rows, faulted, otherwise = self._table(found)
         return Verdict(
             rows, faulted, len(found), sum(one.plan.state == "committed" for one in found),
-            Counter(one.plan.state for one in found), self.failures,
+            Counter(one.plan.state for one in found), otherwise, self.failures,
         )  # fmt: skip
 
     def _fail(self, one: _Found, what: str, sentence: str) -> None:
@@ -367,16 +368,17 @@ class Judge:
 
     # --- the table --------------------------------------------------------------------------------------------------
 
-    def _table(self, found: list[_Found]) -> tuple[dict[str, Row], int]:
+    def _table(self, found: list[_Found]) -> tuple[dict[str, Row], int, int]:
         rows: dict[str, Row] = defaultdict(Row)
         for strike in self.strikes:
             rows[strike.kind].strikes += 1
-        faulted = 0
+        faulted = otherwise = 0
         for one in found:
             if not one.attempts:
                 continue
             struck = self._struck(one)
             faulted += bool(struck)
+            otherwise += any(not strike.kind.startswith("clock") for strike in struck)
             for kind in {strike.kind for strike in struck}:
                 row = rows[kind]
                 row.runs += 1
@@ -390,4 +392,4 @@ class Judge:
         for kind, row in rows.items():
             if kind.startswith("target "):
                 row.strikes = row.strikes or row.runs
-        return dict(sorted(rows.items())), faulted
+        return dict(sorted(rows.items())), faulted, otherwise

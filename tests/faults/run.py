@@ -136,7 +136,10 @@ def show(verdict: Verdict, seed: str) -> None:
         numbers = (row.strikes, row.runs, row.survived, row.lost, row.doubled, row.stuck)
         print(f"| {kind:<44} | {' | '.join(str(number) for number in numbers)} | {row.recovery:.1f} s |")
     states = ", ".join(f"{count} {state}" for state, count in sorted(verdict.states.items()))
-    print(f"{verdict.plans} plans ({states}); {verdict.faulted} faulted commits; seed {seed}")
+    print(
+        f"{verdict.plans} plans ({states}); {verdict.faulted} faulted commits "
+        f"({verdict.otherwise} by more than a clock); seed {seed}"
+    )
     for note in verdict.notes:
         print(f"note: {note}")
     for failure in verdict.failures[:60]:

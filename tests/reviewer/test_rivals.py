@@ -10,6 +10,8 @@ pytestmark = pytest.mark.usefixtures("database")
 
 
 def update(field: str, record: str = "ledger/ACC-104") -> dict[str, object]:
+    if not field:
+        return {"op": "delete", "target": record, "from": {"limit": 100}}
     return {"op": "update", "target": record, "field": field, "from": 100, "to": 250}
 
 
@@ -20,6 +22,7 @@ def update(field: str, record: str = "ledger/ACC-104") -> dict[str, object]:
         (True, "note", "It ends at once: its own agent has then written", "abandoned", 0),
         (False, "limit", "its current value is another one then: approving it ends in a conflict", "pending", 1),
         (False, "note", "It is marked: its record was written to, in other fields", "pending", 1),
+        (False, "", "its current value is another one then: approving it ends in a conflict", "pending", 1),
     ],
 )
 def test_what_the_page_says_of_a_rival_is_what_happens_to_it(is_own, field, said, state, marks, stub_target):

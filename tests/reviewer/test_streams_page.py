@@ -10,6 +10,7 @@ from audit.recording import SYSTEM
 from plans import clock
 from reviewer.streams.changing import create_stream, open_secret
 from reviewer.streams.models import Stream
+from tests.audit.making import make_event
 from tests.makers import make_person
 from tests.reviewer.pages import admin_and_client, client_of, text_of, told_of
 
@@ -28,6 +29,12 @@ def make_stream(name: str = "siem", **facts: Any) -> Stream:
 
 def test_a_destination_is_made_and_its_secret_is_shown_this_once():
     admin, client = admin_and_client()
+    for _ in range(8):
+        make_event()
+    advance()
+    early = client.post("/streams/", {**NEW, "from_index": str(read_size() + 1)})
+    assert (early.status_code, Stream.objects.count()) == (422, 0)
+    assert "The log has only" in early.content.decode()
     made = client.post("/streams/", {**NEW, "from_index": "7"})
     assert made.status_code == 201
     stream = Stream.objects.get()

@@ -10,6 +10,7 @@ from agents import Agent, RunConfig, Runner, RunState
 from plans.agent import AsyncTask, Desk
 from plans.agent.openai_agents import tools
 from plans.demo.models import Customer, Invoice
+from tests.loops import run_apart
 from tests.plans.agent.scripted_models import for_openai_agents
 from tests.plans.agent.tooling import MOVE, REFUND, approve, bot, real, rows
 
@@ -36,7 +37,7 @@ def test_a_commit_that_waits_interrupts_the_run_and_goes_on_with_the_same_plan(r
             assert result.final_output == "committed"
             assert all(tool.strict_json_schema for tool in bot.tools)  # type: ignore[union-attr]
 
-    asyncio.run(main())
+    run_apart(main())
     assert [row.state for row in rows()] == ["committed"]
     assert Invoice.objects.get(pk="4412").refunded_cents == 48_000
 
@@ -50,7 +51,7 @@ def test_an_approval_in_the_framework_decides_nothing(real: Desk) -> None:
             result = await Runner.run(bot, state, run_config=QUIET)
             assert result.final_output == "waiting"
 
-    asyncio.run(main())
+    run_apart(main())
     assert [row.abandonment.reason for row in rows()] == ["task_ended"]
     assert Invoice.objects.get(pk="4412").refunded_cents == 0
 
@@ -63,7 +64,7 @@ def test_what_nobody_approves_is_committed_without_a_pause(real: Desk) -> None:
             assert result.interruptions == []
             assert result.final_output == "committed"
 
-    asyncio.run(main())
+    run_apart(main())
     assert Customer.objects.get(pk="77").address == "2 Mill Lane"
 
 
@@ -74,5 +75,5 @@ def test_arguments_that_are_no_object_are_refused(real: Desk, text: str) -> None
             made: Any = (await tools(task))[0]
             assert "Nothing was sent" in await made.on_invoke_tool(None, text)
 
-    asyncio.run(main())
+    run_apart(main())
     assert rows() == []

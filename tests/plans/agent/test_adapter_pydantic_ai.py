@@ -8,6 +8,7 @@ from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
 from plans.agent import AsyncTask, Desk
 from plans.agent.pydantic_ai import toolset
 from plans.demo.models import Customer, Invoice
+from tests.loops import run_apart
 from tests.plans.agent.scripted_models import for_pydantic_ai
 from tests.plans.agent.tooling import MOVE, REFUND, approve, bot, real, rows
 
@@ -32,7 +33,7 @@ def test_a_commit_that_waits_is_deferred_and_goes_on_with_the_same_plan(real: De
             done = await bot.run(message_history=paused.all_messages(), deferred_tool_results=results)
             assert done.output == "committed"
 
-    asyncio.run(main())
+    run_apart(main())
     assert [row.state for row in rows()] == ["committed"]
     assert Invoice.objects.get(pk="4412").refunded_cents == 48_000
 
@@ -46,7 +47,7 @@ def test_an_approval_in_the_framework_decides_nothing(real: Desk) -> None:
             done = await bot.run(message_history=paused.all_messages(), deferred_tool_results=results)
             assert done.output == "waiting"
 
-    asyncio.run(main())
+    run_apart(main())
     assert [row.abandonment.reason for row in rows()] == ["task_ended"]
     assert Invoice.objects.get(pk="4412").refunded_cents == 0
 
@@ -57,5 +58,5 @@ def test_what_nobody_approves_is_committed_without_a_pause(real: Desk) -> None:
             bot = await agent(task, "address_update_dry_run", MOVE)
             assert (await bot.run("move them")).output == "committed"
 
-    asyncio.run(main())
+    run_apart(main())
     assert Customer.objects.get(pk="77").address == "2 Mill Lane"

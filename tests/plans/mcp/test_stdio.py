@@ -19,6 +19,7 @@ from plans.demo.models import Customer, Invoice
 from reviewer.installation import PROJECT
 from tests import makers
 from tests.fixtures import Site
+from tests.loops import run_apart
 from tests.plans.agent.tooling import MOVE, REFUND, approve, bot, rows
 
 __all__ = ["bot"]
@@ -44,7 +45,7 @@ class Session:
                 return await scenario(client)
 
         with self._said.open("w") as errors:
-            return asyncio.run(main(errors))
+            return run_apart(main(errors))
 
     @property
     def said(self) -> str:

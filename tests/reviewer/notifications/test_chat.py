@@ -1,11 +1,20 @@
 """Chat services: over a real Apprise to a real server, from a closed list, to public hosts only."""
 
+import contextlib
 import json
 import logging
 import socket
+import ssl
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import urllib3
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from reviewer.notifications import chat
 from reviewer.notifications.changing import CannotChange, add_chat
@@ -119,14 +128,82 @@ def test_a_refusal_is_kept_and_no_log_tells_the_address(web_server, person, capl
 
 
 def test_a_service_that_never_answers_is_cut(person, settings, monkeypatch):
-    from datetime import timedelta
-
     settings.NOTIFY_ALLOW_PRIVATE = True
     monkeypatch.setattr(chat, "TIMEOUT", timedelta(seconds=1))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         channel = add_chat(person=person, address=f"json://127.0.0.1:{listening.getsockname()[1]}/")
         with pytest.raises(NotDelivered, match="in time"):
             send_test(channel)
+
+
+def serve_drops(listening: socket.socket, context: ssl.SSLContext) -> None:
+    """Takes one connection over TLS and answers a byte at a time, for ever."""
+    plain, _ = listening.accept()
+    with contextlib.suppress(OSError), context.wrap_socket(plain, server_side=True) as connection:
+        connection.recv(65_536)
+        connection.sendall(b"HTTP/1.1")
+        while True:
+            connection.sendall(b" ")
+            time.sleep(0.2)
+
+
+def test_a_service_that_answers_byte_by_byte_over_tls_is_cut(person, settings, monkeypatch, tmp_path):
+    settings.NOTIFY_ALLOW_PRIVATE = True
+    monkeypatch.setattr(chat, "TIMEOUT", timedelta(seconds=1.5))
+    certificate = make_certificate(tmp_path)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=serve_drops, args=(listening, context), daemon=True)
+        serving.start()
+        channel = add_chat(person=person, address=f"jsons://localhost:{listening.getsockname()[1]}/")
+        began = time.monotonic()
+        with pytest.raises(NotDelivered, match="in time"):
+            send_test(channel)
+        assert time.monotonic() - began < 15
+        serving.join(10)
+        assert not serving.is_alive()
+
+
+def make_certificate(folder: Path) -> Path:
+    """Of this machine's own name, signed by itself, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path = folder / "localhost.pem"
+    path.write_bytes(made.public_bytes(pem) + secret)
+    return path
+
+
+def test_an_answer_that_is_no_http_leaves_the_address_out_of_the_log(person, settings, caplog):
+    settings.NOTIFY_ALLOW_PRIVATE = True
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 500 No\r\nno colon here\r\nContent-Length: 0\r\n\r\n")
+
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        channel = add_chat(person=person, address=f"json://127.0.0.1:{listening.getsockname()[1]}/{SECRET}")
+        with pytest.raises(NotDelivered):
+            send_test(channel)
+        serving.join(10)
+    assert SECRET not in caplog.text
 
 
 def test_a_proxy_of_the_environment_is_not_used(web_server, person, monkeypatch):

@@ -1,17 +1,18 @@
 """Messages on their way: real mail, what they say, digests, retries, and what is true no more."""
 
-from datetime import timedelta
+from datetime import time, timedelta
 
 import pytest
 from django.db.models import F
 
 from audit.models import Event
 from plans import clock
-from plans.models import Approval, Plan
+from plans.models import Agent, Approval, Plan
 from plans.states import AbandonReason, State
+from reviewer.moments import zone_of
 from reviewer.notifications import sending
 from reviewer.notifications.finding import find_news
-from reviewer.notifications.models import Channel, Delivery, Message, Notice, Preference
+from reviewer.notifications.models import Channel, Delivery, Message, Mute, Notice, Preference
 from reviewer.notifications.sending import send_due, send_test
 from reviewer.notifications.transports import NotDelivered
 from tests.makers import make_plan, make_target, take_to
@@ -134,6 +135,32 @@ def test_quiet_hours_hold_a_message_and_urgent_news_break_through(mail_server, m
     assert Delivery.objects.filter(channel__person=held, message=None).count() == 2
 
 
+def test_what_failed_is_not_tried_again_in_quiet_hours(mail_server, make_reader):
+    person = make_reader()
+    mail_server.answer = "451 later"
+    make_plan()
+    assert sweep() == (1, 1)
+    start, end = time(0), time(23, 59, 59)
+    Preference.objects.filter(person=person).update(quiet_from=start, quiet_to=end)
+    Message.objects.update(next_try_at=clock.now())
+    assert send_due() == 1
+    again = Message.objects.get().next_try_at.astimezone(zone_of(person.time_zone)).time()
+    assert again == end
+
+
+def test_a_target_that_was_muted_and_an_agent_that_became_ones_own_are_told_no_more(mail_server, make_reader):
+    mutes, owns = make_reader(email="mutes@x.example"), make_reader(email="owns@x.example")
+    mail_server.answer = "451 later"
+    plan = make_plan()
+    assert sweep() == (2, 2)
+    Mute.objects.create(person=mutes, target=plan.target)
+    Agent.objects.filter(pk=plan.agent_id).update(owner=owns)
+    mail_server.answer = "250 ok"
+    Message.objects.update(next_try_at=clock.now())
+    assert send_due() == 0
+    assert Message.objects.filter(dropped_at__isnull=False).count() == 2
+
+
 def test_a_message_whose_plans_are_all_decided_is_never_sent(mail_server, make_reader, owner_connection):
     person = make_reader()
     mail_server.answer = "451 later"
@@ -199,7 +226,7 @@ def test_a_retry_carries_the_same_message_id(mail_server, make_reader, monkeypat
         sweep()  # the mail is out, and nobody wrote it down
     monkeypatch.undo()
     assert send_due() == 0  # the lease holds
-    let_pass(120)
+    let_pass(sending.LEASE.total_seconds())
     assert send_due() == 1
     first, second = mail_server.mails
     assert first["Message-ID"] == second["Message-ID"]
@@ -263,7 +290,7 @@ def test_a_message_that_kills_every_worker_is_given_up_and_seen(mail_server, mak
         for _ in range(len(sending.PAUSES) + 1):
             with pytest.raises(SystemExit):
                 send_due()
-            let_pass(200)
+            let_pass(sending.LEASE.total_seconds())
         assert send_due() == 0
     assert Message.objects.get().gave_up_at is not None
     assert Channel.objects.get(person=person).failing_since is not None

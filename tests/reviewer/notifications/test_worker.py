@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 
 import pytest
 from django.db.models import F
@@ -14,6 +13,7 @@ from reviewer.bundled import tie_to_parent
 from reviewer.celery import app
 from reviewer.installation import PROJECT
 from reviewer.notifications.models import Message, Notice
+from reviewer.notifications.sending import LEASE
 from tests.fixtures import stop_process
 from tests.makers import make_plan
 from tests.reviewer.notifications.doubles import MailServer, eventually, running
@@ -85,7 +85,7 @@ def test_a_worker_that_is_killed_while_it_sends_neither_loses_nor_doubles_the_ma
     message = Message.objects.get()
     assert (message.sent_at, message.try_count) == (None, 1)
     start_worker()
-    Message.objects.update(next_try_at=F("next_try_at") - timedelta(minutes=2))  # its lease is over
+    Message.objects.update(next_try_at=F("next_try_at") - LEASE)  # it is over
     eventually(lambda: (beat(), Message.objects.get().sent_at)[1], within=60)
     assert len(held_mail_server.mails) == 1
     assert Notice.objects.count() == 1
