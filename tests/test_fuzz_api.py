@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -25,6 +26,7 @@ from plans.models import Target
 from plans.openapi_doors import DOORS
 from plans.states import State
 from reviewer import people
+from tests.audit.sequencing import sequence
 from tests.fixtures import Site
 from tests.makers import make_agent, make_person, make_plan, make_target
 from tests.plans.http import SENTINEL, signed
@@ -98,6 +100,8 @@ class World:
         """The names that lead somewhere at this operation."""
         if operation_id == "commitPlan":
             return self.pending
+        if operation_id == "dryRun":
+            return {**self.known, "operation": ["address.update"], "inputs": self.known["inputs"][:1]}
         if operation_id != "commitOperation":
             return self.known
         body = {"task_id": "task-hosted", "inputs": self.known["inputs"][0]}
@@ -126,8 +130,10 @@ class World:
 
 
 @pytest.fixture
-def world(site: Site) -> World:
-    return World(site)
+def world(site: Site, tmp_path: Path) -> World:
+    made = World(site)
+    sequence(tmp_path)  # so that there is something to prove
+    return made
 
 
 def lead_somewhere(data: st.DataObject, known: dict[str, list[Any]], node: Any) -> None:
@@ -180,10 +186,14 @@ def fuzz(world: World, operation: Any, known: dict[str, list[Any]], mode: Genera
     return met
 
 
+LEADS_NOWHERE = {"readTile", "commitPlan"}
+"""A log of a few events has no whole tile, and nobody listens where these plans' target is: 503, nothing was sent."""
+
+
 @pytest.mark.parametrize(("operation_id", "method"), OPERATIONS, ids=[f"{one}-{how}" for one, how in OPERATIONS])
 def test_whatever_is_sent_is_answered_as_the_document_tells(world: World, operation_id: str, method: str) -> None:
     operation = operation_of(world.site, operation_id if method != "HEAD" else f"{operation_id}Head")
     examples, known = 5 if operation_id == "verifyLog" else EXAMPLES, world.known_to(operation_id)
     met = set().union(*(fuzz(world, operation, known, mode, examples) for mode in modes_of(operation)))
-    assert operation_id == "readTile" or met - {400, 404, 422}, f"nothing got anywhere: {sorted(met)}"
+    assert operation_id in LEADS_NOWHERE or min(met) < 400, f"nothing got anywhere: {sorted(met)}"
     assert world.session.get(f"{world.site.url}/healthz", timeout=10).status_code == 200
