@@ -57,6 +57,9 @@ class _Attempts:
             if token is None or not self.line.ledger.begin_attempt(self.plan):
                 # It ended, or was touched, since it was read: in another thread or process.
                 return waiting.look(self.line, stored)
+            if has_expired(self.line, self.plan):  # the store kept us waiting
+                self.line.ledger.note_unsent(self.plan)
+                continue
             answer = self._send(token)
             verdict = Reader(self.line, self.plan, token).read_commit(answer)
             outcome = self._conclude(answer, verdict, token)

@@ -115,9 +115,11 @@ class Ledger:
         delivery_id: str | None = None, delivery: Secret | None = None,
     ) -> StoredPlan:  # fmt: skip
         """Keeps a new plan with its key. A fed plan begins as `feeding`, with the delivery that is repeated byte for
-        byte until the desk has it. Refuses, with NotADryRun, the id of another plan of this task."""
+        byte until the desk has it. Refuses, with NotADryRun, the id of another plan of this task. In a task that ended
+        meanwhile it is kept without its token: the desk has dropped it, or will."""
         key = self._key(plan)
         with self.store.writing() as records:
+            is_kept = not plan.needs_approval and not self._task(records, plan.task_id).is_ended
             text = records.get(key)
             if text is not None and _read(text, _Row).state != FEEDING:
                 raise NotADryRun(f"There is a plan {plan.plan_id} of target {plan.target} in this task already.")
@@ -127,7 +129,7 @@ class Ledger:
                 inputs_sorted=inputs_sorted,
                 state=FEEDING if delivery else State.PENDING.value,
                 run=run,
-                token=None if plan.needs_approval else self._seal.seal(token, key),
+                token=self._seal.seal(token, key) if is_kept else None,
                 delivery_id=delivery_id,
                 delivery=self._seal.seal(delivery, key) if delivery else None,
             )
@@ -139,6 +141,8 @@ class Ledger:
         """The desk has the plan: its key and address are known, the delivery is no longer needed."""
         with self.store.writing() as records:
             row = self._row(records, plan)
+            if row.outcome is not None:
+                return row.stored
             token = None if plan.needs_approval else row.token
             return self._change(records, row, plan=plan, state=state, delivery=None, token=token).stored
 
@@ -234,10 +238,16 @@ class Ledger:
             records.delete(self._key(plan))
             records.delete(self._open_key(plan))
 
-    def settle(self, plan: Plan, outcome: outcomes.Ended) -> None:
-        """Keeps how the plan ended, and erases its token. The first end that is known stays."""
+    def settle(self, plan: Plan, outcome: outcomes.Ended, at: datetime | None = None) -> None:
+        """Keeps how the plan ended, and erases its token. The first end that is known stays.
+
+        A commit is a write like any other, and ends the promise of the agent's other plans, in the same transaction.
+        `at`: when it was applied, by the desk's clock; plans made after that saw it already.
+        """
         with self.store.writing() as records:
             self._settle(records, self._row(records, plan), outcome)
+            if isinstance(outcome, outcomes.Committed):
+                self._touch(records, plan.target, plan.touches, besides=plan.plan_id, made_before=at)
 
     def note_told(self, plan: Plan) -> None:
         """A call is about to tell how the plan ended."""
@@ -251,16 +261,8 @@ class Ledger:
 
         A plan made after the write (`made_before`, by the desk's clock) saw it, and is not marked.
         """
-        written = set(targets)
-        ids = []
         with self.store.writing() as records:
-            for row in self._open_rows(records):
-                plan = row.plan
-                touched = written & plan.touches if plan.target == target and plan.plan_id != besides else set()
-                if touched and (made_before is None or plan.created_at <= made_before) and row.stored.is_in_flight:
-                    self._change(records, row, touched_by=tuple(sorted({*row.touched_by, *touched})))
-                    ids.append(plan.plan_id)
-        return ids
+            return self._touch(records, target, targets, besides=besides, made_before=made_before)
 
     # what the desk is still to be told
 
@@ -325,6 +327,20 @@ class Ledger:
         row = msgspec.structs.replace(row, **changes)
         self._put(records, self._key(row.plan), row)
         return row
+
+    def _touch(
+        self, records: Records, target: str, targets: Iterable[str], *, besides: str | None,
+        made_before: datetime | None,
+    ) -> list[str]:  # fmt: skip
+        written = set(targets)
+        ids = []
+        for row in self._open_rows(records):
+            plan = row.plan
+            touched = written & plan.touches if plan.target == target and plan.plan_id != besides else set()
+            if touched and (made_before is None or plan.created_at <= made_before) and row.stored.is_in_flight:
+                self._change(records, row, touched_by=tuple(sorted({*row.touched_by, *touched})))
+                ids.append(plan.plan_id)
+        return ids
 
     def _settle(self, records: Records, row: _Row, outcome: outcomes.Ended) -> None:
         if row.outcome is None:

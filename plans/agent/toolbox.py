@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 import msgspec
 
 from plans.agent.awaiting import AsyncTask
-from plans.agent.errors import AgentError, DeskError, DeskUnavailable, PlanInFlight
+from plans.agent.errors import AgentError, DeskError, DeskUnavailable, PlanInFlight, StoreError
 from plans.agent.http import NoAnswer
 from plans.agent.outcomes import Outcome, Waiting
 from plans.agent.plan import Plan
@@ -99,7 +99,10 @@ class Toolbox:
         answer = line.ask_patiently("GET", "/api/v1/tools", patience=line.patience())
         if isinstance(answer, NoAnswer) or answer.status != 200:
             raise line.error(answer, plan_write="none")
-        found = msgspec.json.decode(answer.body, type=_Answer).tools
+        try:
+            found = msgspec.json.decode(answer.body, type=_Answer).tools
+        except msgspec.DecodeError:
+            raise line.error(answer, plan_write="none") from None
         return cls(task, {one.name: one for one in found if one.step == "dry_run"})
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -121,10 +124,13 @@ class Toolbox:
             return act[name](arguments) if name in act else self._plan(self.published[name], arguments)
         except PlanInFlight as error:
             return _answer("unknown", {"plan_id": error.plan_id, "detail": str(error)})
-        except DeskUnavailable as error:
-            return _answer("unavailable", {"detail": error.detail})
         except DeskError as error:
-            return _error(error.detail, slug=error.slug, is_sure=error.plan_write == "none")
+            return untold(error)
+        except StoreError as error:
+            if name != "commit_plan":
+                return _error(str(error))
+            # It may have been sent and applied before the store failed: planning it anew could write it twice.
+            return _answer("unknown", {"plan_id": arguments["plan_id"], "detail": str(error)})
         except (AgentError, ValueError) as error:
             return _error(str(error))
 
@@ -133,7 +139,10 @@ class Toolbox:
         plan = self._find(plan_id)
         if plan is None or not plan.needs_approval or plan.input_fingerprint != fingerprint:
             return None
-        outcome = self._task.wait(plan, timeout=0)
+        try:
+            outcome = self._task.wait(plan, timeout=0)
+        except AgentError:
+            return None  # the commit meets it too, and answers it
         return _told(outcome) if isinstance(outcome, Waiting) and outcome.reason == "approval" else None
 
     def _plan(self, tool: _Published, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -306,6 +315,13 @@ def _plain(value: object) -> object:
 
 def _answer(outcome: str, members: Json) -> ToolAnswer:
     return ToolAnswer({"outcome": outcome, **members, "next": NEXT[outcome]})
+
+
+def untold(error: DeskError) -> ToolAnswer:
+    """What a tool answers where the desk did not: nothing was sent, or a refusal of the desk."""
+    if isinstance(error, DeskUnavailable):
+        return _answer("unavailable", {"detail": error.detail})
+    return _error(error.detail, slug=error.slug, is_sure=error.plan_write == "none")
 
 
 def _error(detail: str, *, slug: str = "invalid", is_sure: bool = True) -> ToolAnswer:

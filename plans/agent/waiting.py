@@ -29,13 +29,8 @@ def path_of(plan: Plan) -> str:
 
 
 def settle(line: Line, plan: Plan, outcome: Ended, at: datetime | None = None) -> Ended:
-    """Keeps how the plan ended. A commit is a write like any other: it ends the promise of the agent's other plans.
-
-    `at`: when it was applied, by the desk's clock; plans made after that saw it already.
-    """
-    line.ledger.settle(plan, outcome)
-    if isinstance(outcome, outcomes.Committed):
-        line.ledger.touch(plan.target, plan.touches, besides=plan.plan_id, made_before=at)
+    """Keeps how the plan ended, `at` that time by the desk's clock, and what a commit means for the agent's others."""
+    line.ledger.settle(plan, outcome, at)
     return outcome
 
 
@@ -126,7 +121,7 @@ def wait_for(line: Line, stored: StoredPlan, timeout: float | None) -> Outcome:
         now = line.ledger.get_plan(plan)
         if now.outcome is not None or _is_stale(now, found) or steady() >= deadline:
             return read(now, now.outcome or found)
-        if is_worth_a_retry(answer) or steady() - asked_at < hold:
+        if is_worth_a_retry(answer) or steady() - asked_at < max(hold, 1):
             rest.take(retry_after(answer))
 
 

@@ -129,18 +129,22 @@ class Caller:
         """Sends a commit and closes the connection: after the whole of it, or in the middle of its body."""
         parts = urlsplit(self.url + self.config.commit.path)
         body = json.dumps({"plan_token": dry.token, "input_fingerprint": dry.fingerprint}).encode()
-        lines = [f"POST {parts.path} HTTP/1.1", f"Host: {parts.netloc}", f"Idempotency-Key: {key}",
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        lines = [f"POST {target} HTTP/1.1", f"Host: {parts.netloc}", f"Idempotency-Key: {key}",
                  "Content-Type: application/json", f"Content-Length: {len(body)}"]  # fmt: skip
         if self._desk:
             lines.append(f"Authorization: Bearer {self._desk}")
         head = ("\r\n".join(lines) + "\r\n\r\n").encode()
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        with socket.create_connection((parts.hostname or "", port), self.config.timeout) as plain:
-            wire = plain
-            if parts.scheme == "https":
-                wire = ssl.create_default_context().wrap_socket(plain, server_hostname=parts.hostname)
-            wire.sendall(head + (body if whole else body[: len(body) // 2]))
-            wire.close()
+        try:
+            with socket.create_connection((parts.hostname or "", port), self.config.timeout) as plain:
+                wire = plain
+                if parts.scheme == "https":
+                    wire = ssl.create_default_context().wrap_socket(plain, server_hostname=parts.hostname)
+                wire.sendall(head + (body if whole else body[: len(body) // 2]))
+                wire.close()
+        except OSError as error:
+            raise Failed(f"The commit door did not take a connection ({type(error).__name__}).") from None
 
     def _keep(self, door: str, answer: Answer) -> Answer:
         self.answers.append((door, answer))

@@ -61,8 +61,11 @@ def no_replan(seen: Seen) -> Findings:
 
 
 def done_is_done(seen: Seen) -> Findings:
-    """After 200, replayed or not, it is done: that plan is committed no more"""
-    return _never_again(seen, lambda one: one.was_told(200), "after 200")
+    """After 200, replayed or not, it is done: that plan is committed no more, nor the same planned anew"""
+    yield from _never_again(seen, lambda one: one.was_told(200), "after 200")
+    for one in seen.commits():
+        if one.was_told(200) and seen.dry_runs(one.plan.operation, after=one.place, turn=one.plan.turn):
+            yield f"{one.plan.plan_id} was done, and the same was planned anew."
 
 
 def conflict_is_final(seen: Seen) -> Findings:

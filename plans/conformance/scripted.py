@@ -117,7 +117,7 @@ class Script:
             return self._hold(asked)
         with self._lock:
             told = self._answer(asked)
-        if asked.door in ("dry-run", "target-dry-run") and told.plan is self.plans[0]:
+        if asked.door in ("dry-run", "target-dry-run") and told.plan is not None and told.plan is self.plans[0]:
             time.sleep(self.scenario.held)
         return told
 

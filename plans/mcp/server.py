@@ -18,7 +18,7 @@ from mcp_types import (
 from mcp_types import Tool as McpTool
 
 from plans.agent import AsyncTask, DeskError
-from plans.agent.toolbox import AsyncToolbox, Tool, ToolAnswer
+from plans.agent.toolbox import AsyncToolbox, Tool, ToolAnswer, untold
 
 INSTRUCTIONS: Final = (
     "Every write takes two steps. A tool ending in _dry_run plans it and writes nothing; commit_plan then writes "
@@ -65,8 +65,7 @@ class _Tools:
         try:
             box = await self._open()
         except DeskError as error:
-            answer = ToolAnswer({"outcome": "unavailable", "detail": error.detail}, is_error=True)
-            return _result(answer)
+            return _result(untold(error))
         try:
             return _result(await box.call(params.name, params.arguments or {}))
         except LookupError:
