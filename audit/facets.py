@@ -5,7 +5,7 @@ from typing import Final
 
 from audit.filters import Filters
 from audit.queries import COUNT_CAP
-from audit.windows import fetch, patience, window
+from audit.windows import fetch, is_cut, patience, window
 
 DIMENSIONS: Final = ("kind", "agent", "target", "operation", "actor")
 SHOWN: Final = 6
@@ -46,6 +46,7 @@ def count_facets(filters: Filters) -> Facets:
     statement, parameters = window(filters, _COLUMNS, COUNT_CAP + 1)
     with patience():
         rows = fetch(_COUNT.format(window=statement), parameters)
+        cut = is_cut(filters)
     found: dict[str, list[Facet]] = {name: [] for name in DIMENSIONS}
     seen = 0
     for grouped, value, count in rows:
@@ -57,5 +58,5 @@ def count_facets(filters: Filters) -> Facets:
         values={name: values[:SHOWN] for name, values in found.items()},
         more={name: len(values) - SHOWN for name, values in found.items() if len(values) > SHOWN},
         seen=min(seen, COUNT_CAP),
-        is_exact=seen <= COUNT_CAP,
+        is_exact=seen <= COUNT_CAP and not cut,
     )

@@ -1,14 +1,14 @@
 """The histogram of a search: how many events when, by what they mean for a plan; each bar counted up to a cap."""
 # ruff: noqa: S608 - statements are put together from constants here; every value is a parameter.
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from audit.filters import Filters, build_conditions
 from audit.kinds import Kind
 from audit.queries import COUNT_CAP
-from audit.windows import fetch, patience, window
+from audit.windows import fetch, is_cut, patience, window
 
 BARS: Final = 60
 """At most so many, and (but for the shortest times) at least 24."""
@@ -128,12 +128,7 @@ def _fill_by_window(filters: Filters, bars: list[Bar], width: timedelta) -> bool
         place = int((at - _EPOCH) / width) - first
         if 0 <= place < len(bars):
             bars[place].counts[_meaning(kind)] += 1
-    conditions, parameters = _conditions(replace(filters, words=()))
-    ((many,),) = fetch(
-        f"SELECT count(*) FROM (SELECT FROM audit_event e WHERE {conditions} LIMIT {COUNT_CAP + 1}) AS counted",
-        parameters,
-    )
-    return bool(many > COUNT_CAP)
+    return is_cut(filters)
 
 
 def _meaning(kind: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from audit.filters import Filters
 from audit.kinds import TERMINAL_KINDS, Kind
 from audit.queries import COUNT_CAP
-from audit.windows import fetch, patience, window
+from audit.windows import fetch, is_cut, patience, window
 
 # Members of what commit.resolved tells; our own texts, written without spaces.
 _HOW: Final = """substring(p.body from '"how":"([a-z]+)"')"""
@@ -60,8 +60,9 @@ def find_unknown_outcomes(filters: Filters) -> UnknownOutcomes:
             " ) AS known ON true ORDER BY plan.unknown_at, plan.plan_id",
             [*parameters, ends],
         )
+        cut = is_cut(asked)
     found = [
         UnknownOutcome(row[0] or "", row[1] or "", row[2] or "", row[3] or "", row[4], row[5], row[6] or "")
         for row in rows
     ]
-    return UnknownOutcomes(found, is_exact=not rows or rows[0][7] <= COUNT_CAP)
+    return UnknownOutcomes(found, is_exact=not cut and (not rows or rows[0][7] <= COUNT_CAP))

@@ -153,6 +153,10 @@ def find_due(as_of: datetime | None = None) -> Disposal:
     Only what has its place in the tree is looked at, so that pending events get theirs first.
     """
     advance()
+    return _find_due(as_of)
+
+
+def _find_due(as_of: datetime | None) -> Disposal:
     ((now,),) = _ask("SELECT clock_timestamp()", [])
     as_of = now if as_of is None else as_of
     if as_of > now:
@@ -176,24 +180,26 @@ def find_due(as_of: datetime | None = None) -> Disposal:
 def dispose(fingerprint: str, *, actor: Actor) -> int:
     """Disposes of exactly what the dry run of that fingerprint found; returns how many payloads went.
 
-    PER_EVENT at a time, each in one transaction with its event (audit.disposed); begun anew after a crash it takes a
-    new dry run, for the rest. A hold placed meanwhile keeps what is still there. Needs the owner's role. Refuses
-    (ErasureRefused) where another set is due by now.
+    In one transaction, with an event (audit.disposed) for every PER_EVENT of them: all of it or nothing. Holds and
+    rules stand still from before it is looked at what is due. Needs the owner's role. Refuses (ErasureRefused) where
+    another set is due by now.
     """
     moment, _, _ = fingerprint.partition("/")
     try:
         as_of = parse_at(moment)
     except ValueError:
         raise ErasureRefused("That is no fingerprint of a dry run.") from None
-    due = find_due(as_of)
-    if due.fingerprint != fingerprint:
-        raise ErasureRefused(
-            f"What is due is not what was looked at: it is {due.fingerprint} now. Nothing was disposed of. Look again."
-        )
-    done, after = 0, UUID(int=0)
-    while True:
-        with transaction.atomic(using="owner", durable=True):
-            _ask("LOCK TABLE audit_hold, audit_retention IN SHARE MODE", [], is_read=False)
+    advance()
+    with transaction.atomic(using="owner", durable=True):
+        _ask("LOCK TABLE audit_hold, audit_retention IN SHARE MODE", [], is_read=False)
+        due = _find_due(as_of)
+        if due.fingerprint != fingerprint:
+            raise ErasureRefused(
+                f"What is due is not what was looked at: it is {due.fingerprint} now. Nothing was disposed of. "
+                "Look again."
+            )
+        done, after = 0, UUID(int=0)
+        while True:
             rows = _ask(
                 f"SELECT p.event_id, audit_why_kept(e) {_DUE} AND p.event_id > %s"
                 f" ORDER BY p.event_id LIMIT {PER_EVENT}",
@@ -201,9 +207,9 @@ def dispose(fingerprint: str, *, actor: Actor) -> int:
             )
             ids = [row[0] for row in rows if row[1] is None]
             done += remove_payloads(Kind.AUDIT_DISPOSED, ids, actor=actor, data={"as_of": as_of})
-        if len(rows) < PER_EVENT:
-            return done
-        after = rows[-1][0]
+            if len(rows) < PER_EVENT:
+                return done
+            after = rows[-1][0]
 
 
 def _loaded(value: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from audit.erasure import erase, find_erasable
+from audit.erasure import ErasureRefused, erase, find_erasable
 from audit.filters import FilterError, Filters, parse_search
 from audit.recording import Actor
 from audit.retention import Rule, dispose, find_due, find_holds, find_rules, place_hold, release_hold, set_rule
@@ -40,7 +40,9 @@ def add_actions(actions: Any) -> None:
 
     rule = _action(actions, "retention", "set the rule of a kind; without a kind: list the rules")
     rule.add_argument("of_kind", nargs="?", metavar="KIND", help="* for every kind without a rule of its own")
-    rule.add_argument("--minimum", type=int, default=0, metavar="DAYS", help="a payload stays so long at least")
+    rule.add_argument(
+        "--minimum", type=int, metavar="DAYS", help="a payload stays so long at least; a rule is set whole"
+    )
     rule.add_argument("--dispose-after", type=int, metavar="DAYS", help="then it is due (default: never)")
     rule.add_argument("--reason", default="", help="why; kept in the log")
 
@@ -119,6 +121,8 @@ def _release(options: Mapping[str, Any], actor: Actor) -> Answer:
 
 def _retention(options: Mapping[str, Any], actor: Actor) -> Answer:
     if options["of_kind"] is not None:
+        if options["minimum"] is None:
+            raise ErasureRefused("Say --minimum DAYS, too: a rule is set whole, and a shorter minimum lets more go.")
         rule = Rule(options["of_kind"], options["minimum"], options["dispose_after"])
         set_rule(rule, reason=options["reason"], actor=actor)
     rules = find_rules()

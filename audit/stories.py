@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -41,6 +41,9 @@ class Gap(StrEnum):
     NOT_CALLED_BACK = "not_called_back"
     CALLBACK_FAILED = "callback_failed"
 
+
+SWEPT_WITHIN: Final = timedelta(seconds=60)
+"""After its expiry a plan that nobody looked at may wait so long for the sweep (CONTRACT, section 2)."""
 
 ALARMS: Final = frozenset(
     {
@@ -107,6 +110,9 @@ def _missing_numbers(events: Sequence[EventRow]) -> list[int]:
     return sorted(set(range(1, max(numbers, default=0) + 1)) - numbers)
 
 
+_ATTEMPTS: Final = (Kind.COMMIT_STARTED, Kind.COMMIT_UNSENT, Kind.COMMIT_UNKNOWN)
+
+
 def _find_gaps(steps: dict[Stage, Step], events: Sequence[EventRow], now: datetime) -> None:
     kinds = {event.kind for event in events}
     received = _received(steps[Stage.RECEIVED].events)
@@ -121,8 +127,9 @@ def _find_gaps(steps: dict[Stage, Step], events: Sequence[EventRow], now: dateti
     if len(ends) > 1:
         steps[Stage.ENDED].gaps.append(Gap.ENDED_TWICE)
     elif not ends:
-        is_due = received is not None and received.expires_at is not None and now >= received.expires_at
-        waits = {Kind.COMMIT_STARTED, Kind.COMMIT_UNKNOWN} & kinds
+        is_due = received is not None and received.expires_at is not None and now >= received.expires_at + SWEPT_WITHIN
+        attempts = [event.kind for event in events if event.kind in _ATTEMPTS]
+        waits = bool(attempts) and attempts[-1] != Kind.COMMIT_UNSENT
         steps[Stage.ENDED].gaps.append(Gap.OVERDUE if is_due and not waits else Gap.NOT_ENDED)
     called = steps[Stage.CALLED_BACK].events
     if not called:

@@ -11,7 +11,7 @@ import msgspec
 from audit.filters import Filters
 from audit.kinds import Kind
 from audit.queries import COUNT_CAP, find_counted
-from audit.windows import fetch, patience, window
+from audit.windows import fetch, is_cut, patience, window
 
 UNTOLD: Final = ""
 """The field of a conflict whose target did not say what changed."""
@@ -72,12 +72,13 @@ def count_conflicts_by_field(filters: Filters) -> ByField:
             " LEFT JOIN audit_payload p ON p.event_id = seen.id",
             parameters,
         )
+        cut = is_cut(asked)
     counted: Counter[str] = Counter()
     for (body,) in rows[:COUNT_CAP]:
         changed = [] if body is None else msgspec.json.decode(body, type=_ConflictBody).data.changed
         counted.update({one.field or UNTOLD for one in changed} or {UNTOLD})
     fields = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-    return ByField(fields, min(len(rows), COUNT_CAP), is_exact=len(rows) <= COUNT_CAP)
+    return ByField(fields, min(len(rows), COUNT_CAP), is_exact=len(rows) <= COUNT_CAP and not cut)
 
 
 def find_deciders() -> list[Decider]:

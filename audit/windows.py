@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from django.db import OperationalError, connection, transaction
 from psycopg.errors import QueryCanceled
 
 from audit.filters import Filters, build_conditions, build_words
+from audit.queries import COUNT_CAP
 
 PATIENCE: Final = timedelta(seconds=5)
 
@@ -63,3 +65,12 @@ def window(filters: Filters, columns: str, limit: int) -> tuple[str, list[Any]]:
     words, patterns = build_words(filters.words)
     joined = f"({found}) AS e LEFT JOIN audit_payload p ON p.event_id = e.id"
     return f"SELECT e.id, e.at, {columns} FROM {joined} WHERE {words}", [*parameters, *patterns]
+
+
+def is_cut(filters: Filters) -> bool:
+    """Whether a search by words looked through the newest COUNT_CAP events alone, of more that match otherwise."""
+    if not filters.words:
+        return False
+    statement, parameters = window(replace(filters, words=()), "e.kind", COUNT_CAP + 1)
+    ((many,),) = fetch(f"SELECT count(*) FROM ({statement}) AS counted", parameters)
+    return bool(many > COUNT_CAP)

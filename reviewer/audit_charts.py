@@ -211,7 +211,7 @@ def _expiry(days: list[Day]) -> Chart:
     return Chart(
         name="expiry",
         title=_("Expiry rate"),
-        says=_("%(expired)s of %(total)s plans that ended expired without a decision: %(share)s.") % told,
+        says=_("%(expired)s of the %(total)s plans that ended had expired: %(share)s.") % told,
         table=Table((_("Day, UTC"), _("Expired"), _("Ended"), _("Rate")), rows),
         columns=_columns(days, [{EXPIRED: share} for share in shares], labels, 1.0),
         scale=("100 %", "50 %", "0"),

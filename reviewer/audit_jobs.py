@@ -6,14 +6,16 @@ export and the place it reached are one transaction, so that nothing is in the f
 
 import json
 import tempfile
+import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import IO, Final, cast
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F, Q
 from django.http import QueryDict
 
@@ -34,6 +36,7 @@ SLICE: Final = 25_000
 TURN: Final = 20.0
 """Seconds that one task works on an export before others get the worker's thread."""
 LOST_AFTER: Final = timedelta(seconds=30)
+BEAT_EVERY: Final = 5.0
 ATTEMPTS: Final = 5
 KEPT_AT_ONCE: Final = 20
 """Files of one person: each may be as large as the log."""
@@ -86,8 +89,15 @@ def run_due_jobs() -> int:
 @transaction.atomic(durable=True)
 def _claim(kind: str) -> AuditJob | None:
     """The job that has waited longest, now running; None where one of that kind runs, or none waits."""
+    with connection.cursor() as cursor:  # one worker at a time, or two would each find that none is running
+        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtext(%s))", [f"reviewer_audit_job/{kind}"])
+        if cursor.fetchone() != (True,):
+            return None
     at = clock.now()
-    AuditJob.objects.filter(kind=kind, state="running", beat_at__lt=at - LOST_AFTER).update(state="waiting")
+    lost = AuditJob.objects.filter(kind=kind, state="running", beat_at__lt=at - LOST_AFTER)
+    # A row that somebody holds is being worked on, however long its last beat is ago.
+    found = lost.select_for_update(skip_locked=True).values_list("pk", flat=True)
+    AuditJob.objects.filter(pk__in=list(found)).update(state="waiting")
     if AuditJob.objects.filter(kind=kind, state="running").exists():
         return None
     due = AuditJob.objects.filter(kind=kind, state="waiting").select_for_update(skip_locked=True, of=("self",))
@@ -160,7 +170,8 @@ def _begin(job: AuditJob) -> bool:
     """Fixes what the export holds, records it, and keeps what its last record will say. False where somebody took the
     job over meanwhile, and goes on with what they fixed."""
     request = request_of(job)
-    export = begin_export(request, actor=actor_of(job.person), via="page", form=job.form)
+    with _beating(job):
+        export = begin_export(request, actor=actor_of(job.person), via="page", form=job.form)
     try:
         size, total, closing = export.size, export.rows, json.dumps(export.closing(), ensure_ascii=False)
     finally:
@@ -242,7 +253,8 @@ def _store(job: AuditJob, pieces: Iterable[bytes]) -> None:
 
 def _make_pack(job: AuditJob) -> None:
     """An evidence pack, from its beginning: at most 100,000 events, so that a lost worker costs little."""
-    export = begin_export(request_of(job), actor=actor_of(job.person), via="page", form=job.form)
+    with _beating(job):
+        export = begin_export(request_of(job), actor=actor_of(job.person), via="page", form=job.form)
     job.total, job.done = export.rows, 0
     job.save(update_fields=["total", "done"])
     with tempfile.TemporaryFile() as file:
@@ -254,6 +266,27 @@ def _make_pack(job: AuditJob) -> None:
             _store(job, iter(lambda: file.read(PIECE), b""))
             job.done = job.total
             _finish(job, "done")
+
+
+@contextmanager
+def _beating(job: AuditJob) -> Iterator[None]:
+    """Says every few seconds that the job is worked on, from a thread: the export inside may count for long."""
+    over = threading.Event()
+
+    def beat() -> None:
+        try:
+            while not over.wait(BEAT_EVERY):
+                AuditJob.objects.filter(pk=job.pk, state="running").update(beat_at=clock.now())
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=beat, name="audit job beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class _Beat:

@@ -44,7 +44,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     target.add_argument("url", help="its base URL, of a system that may be written to")
     target.add_argument("--config", type=Path, required=True, help="a TOML file, see docs/targets.md")
     target.add_argument("--only", action="append", default=[], choices=[name for name, _ in RULES], metavar="RULE")
-    agent = doors.add_parser("agent", help="try an agent, see docs/agents.md")
+    agent = doors.add_parser("agent", help="try an agent, see docs/conformance.md")
     agent.add_argument(
         "--only", action="append", default=[], choices=[one.name for one in SCENARIOS], metavar="SCENARIO"
     )

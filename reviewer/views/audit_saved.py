@@ -89,15 +89,28 @@ def save_search(person: Person, name: str, query: str, clock: Clock) -> SavedSea
     return one
 
 
+def _locked(one: SavedSearch) -> SavedSearch:
+    """As it is now, and stays; 404 where it was deleted meanwhile."""
+    found = SavedSearch.objects.select_for_update(of=("self",)).select_related("person").filter(pk=one.pk).first()
+    if found is None:
+        raise Http404
+    return found
+
+
 def _rename(one: SavedSearch, name: str) -> None:
-    before, one.name = one.name, _checked(name)
+    wanted = _checked(name)
     with _named_once(), transaction.atomic(durable=True):
+        one = _locked(one)
+        before, one.name = one.name, wanted
+        if before == wanted:
+            return
         one.save(update_fields=["name"])
         _tell(one, "renamed", before=before)
 
 
 def _delete(one: SavedSearch) -> None:
     with transaction.atomic(durable=True):
+        one = _locked(one)
         _tell(one, "deleted")
         one.delete()
 

@@ -1,6 +1,7 @@
 """Payloads end, proofs do not: erasure, minimum times, disposal and legal holds."""
 
 import json
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,10 +10,11 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, connections
 from django.test import Client
 from psycopg.errors import InsufficientPrivilege
 
+from audit import retention
 from audit.erasure import ErasureRefused, Selection, erase, find_erasable
 from audit.filters import FilterError, Filters
 from audit.kinds import Kind
@@ -20,7 +22,17 @@ from audit.models import Payload
 from audit.proofs import prove_event
 from audit.queries import get_event
 from audit.recording import SYSTEM, Actor
-from audit.retention import Rule, dispose, find_due, find_holds, find_rules, place_hold, release_hold, set_rule
+from audit.retention import (
+    Disposal,
+    Rule,
+    dispose,
+    find_due,
+    find_holds,
+    find_rules,
+    place_hold,
+    release_hold,
+    set_rule,
+)
 from audit.verification import verify_log
 from tests.audit.auditing import told
 from tests.audit.making import make_event
@@ -246,6 +258,45 @@ def test_disposal_is_of_what_was_looked_at_alone(
     monkeypatch.setattr("audit.retention.PER_EVENT", 2)
     assert dispose(find_due().fingerprint, actor=ADA) == 3
     assert find_due().kept == {"held": 2}
+
+
+def test_a_hold_that_is_released_while_a_disposal_runs_was_in_force_for_all_of_it(
+    database: None, owner_connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_rule(Rule("*", 0, 30), reason="the law", actor=ADA)
+    for n in range(5):
+        age(owner_connection, 31 + n)
+    place_hold("late", Filters(to_at=datetime.now(UTC) - timedelta(days=33, hours=1)), reason="a lawsuit", actor=ADA)
+    dry = find_due()
+    releasing: list[threading.Thread] = []
+
+    def release() -> None:
+        try:
+            release_hold("late", reason="settled", actor=ADA)
+        finally:
+            connections.close_all()
+
+    def look_then_release(as_of: datetime | None) -> Disposal:
+        found = look(as_of)
+        releasing.append(threading.Thread(target=release))
+        releasing[0].start()
+        releasing[0].join(1)
+        return found
+
+    look = retention._find_due
+    with monkeypatch.context() as patched:
+        patched.setattr(retention, "_find_due", look_then_release)
+        assert dispose(dry.fingerprint, actor=ADA) == 3
+    releasing[0].join(20)
+    assert sum(find_due().kinds.values()) == 2
+
+
+def test_a_rule_without_its_minimum_is_refused_and_changes_nothing(database: None, manage: Any) -> None:
+    set_rule(Rule("login.succeeded", 365, None), reason="the law", actor=ADA)
+    done = manage("audit", "retention", "login.succeeded", "--dispose-after", "400", "--reason", "x")
+    assert done.returncode != 0
+    assert "Say --minimum DAYS" in done.stderr
+    assert [rule.minimum_days for rule in find_rules() if rule.kind == "login.succeeded"] == [365]
 
 
 @pytest.mark.parametrize(

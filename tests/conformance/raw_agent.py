@@ -93,6 +93,9 @@ class Agent:
             status, told = self.insist()
             if FLAW == "commits what is done again" and status == 200:
                 self.send(self.key)
+            if FLAW == "does what is done again by a new plan" and status == 200:
+                self.make_plan()
+                self.send(self.key)
             if FLAW == "retries after a conflict" and status == 409:
                 self.send(self.key)
             if FLAW == "tries what was refused again" and told.get("type", "").endswith("/refused"):

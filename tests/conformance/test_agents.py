@@ -35,6 +35,7 @@ WRONG: list[tuple[str, str, list[str]]] = [
     ("retries after a conflict", "conflict", ["conflict"]),
     ("gives up what has to be planned again", "plans-again", ["conflict", "human-pause"]),
     ("commits what is done again", "done", ["conflict"]),
+    ("does what is done again by a new plan", "done", ["conflict"]),
     ("tries what was refused again", "stops", ["refusal"]),
     ("asks again by committing", "waits", ["human-pause"]),
 ]

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from datetime import timedelta
 
 import pytest
 
@@ -114,6 +115,19 @@ def test_an_event_that_is_gone_from_the_plans_own_count_is_named(auditor, owner_
     assert "Events of this plan are missing" in text
     assert "No event has the number 2" in text
     assert str(GAPS[Gap.TOO_FEW_APPROVALS]) in text
+
+
+def gaps_at(plan, now):
+    story = tell_story(agent=plan.agent.name, target=plan.target.name, plan_id=plan.plan_id, now=now)
+    return {gap for step in story.steps for gap in step.gaps}
+
+
+def test_a_plan_past_its_expiry_alarms_when_the_sweep_should_have_come_and_not_before():
+    plan, writing = make_plan("pending"), make_plan("committing")
+    soon, late = (plan.expires_at + timedelta(seconds=seconds) for seconds in (59, 61))
+    assert Gap.OVERDUE not in gaps_at(plan, soon)
+    assert Gap.OVERDUE in gaps_at(plan, late)
+    assert Gap.OVERDUE not in gaps_at(writing, writing.expires_at + timedelta(seconds=61))
 
 
 def test_an_erased_payload_leaves_its_event_in_the_story(auditor, owner_connection):
