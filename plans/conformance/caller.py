@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import urllib3
 
+from plans.conformance.bodies import members_of
 from plans.conformance.config import Config, ConfigError, bearer
 
 COMMAND_SECONDS: Final = 60
@@ -50,11 +51,7 @@ class Answer:
     @property
     def members(self) -> dict[str, Any]:
         """The JSON object in the body, or nothing."""
-        try:
-            found = json.loads(self.body)
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        return members_of(self.body)
 
     @property
     def slug(self) -> str:

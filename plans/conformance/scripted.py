@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from plans import signatures
+from plans.conformance.bodies import members_of
 from plans.conformance.scenarios import BILLING, CUSTOMER, LIFETIME, RECORDS, Scenario, Twist
 
 APPROVED_AFTER: Final = 0.5
@@ -64,11 +65,7 @@ class Asked:
     @property
     def members(self) -> dict[str, Any]:
         """The JSON object in the body, or nothing."""
-        try:
-            found = json.loads(self.body)
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        return members_of(self.body)
 
     @property
     def door(self) -> str:
