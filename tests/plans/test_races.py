@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 
 from audit.kinds import TERMINAL_KINDS
 from audit.models import Event
-from plans import clock, commit, intake, registry, schema, strict_json
+from plans import arrival, clock, commit, registry, schema, strict_json
 from plans.abandonment import abandon_plan, apply_commit_writes, end_task, observe_write
 from plans.agent_commit import CommitAnswer, Presented, commit_by_agent
 from plans.deliveries import Received
@@ -349,7 +349,7 @@ def ten_plans_of_one_intent(stub: StubTarget) -> None:
 def while_it_comes_in(feed: Callable[[], object], other: Callable[[], object]) -> None:
     """Do `other` when the plan is inserted and all that is known of it was looked up, but nothing is committed."""
     is_inserted, may_go_on, is_done = threading.Event(), threading.Event(), threading.Event()
-    tell = intake.tell
+    tell = arrival.tell
 
     def pause(*args, **kwargs):
         is_inserted.set()
@@ -363,7 +363,7 @@ def while_it_comes_in(feed: Callable[[], object], other: Callable[[], object]) -
             is_done.set()
 
     with pytest.MonkeyPatch.context() as paused:
-        paused.setattr(intake, "tell", pause)
+        paused.setattr(arrival, "tell", pause)
         feeding_it = in_background(feed)
         assert is_inserted.wait(20)
         acting = in_background(act)
