@@ -75,15 +75,21 @@ def test_what_is_pushed_is_shown_and_opens_its_page_only(browser, page, sign_in,
     registrations = []
     devtools.on("ServiceWorker.workerRegistrationUpdated", lambda event: registrations.extend(event["registrations"]))
     devtools.send("ServiceWorker.enable")
-    page.wait_for_timeout(500)
+    for _ in range(150):
+        if registrations:
+            break
+        page.wait_for_timeout(100)
     assert registrations[0]["scopeURL"] == f"{site.url}{PAGE}"
     told = {"title": "Waits for a decision", "body": "limit.update on ledger", "path": "/plans/a/b/c/", "tag": "t1"}
     devtools.send(
         "ServiceWorker.deliverPushMessage",
         {"origin": site.url, "registrationId": registrations[0]["registrationId"], "data": json.dumps(told)},
     )
-    shown = "async () => (await (await navigator.serviceWorker.ready).getNotifications()).map(n => [n.title, n.body, n.data.path, n.actions.length])"  # noqa: E501
-    for _ in range(50):
+    shown = (
+        "async () => (await (await navigator.serviceWorker.ready).getNotifications())"
+        ".map(n => [n.title, n.body, n.data.path, n.actions.length])"
+    )
+    for _ in range(150):
         if found := page.evaluate(shown):
             break
         page.wait_for_timeout(100)
