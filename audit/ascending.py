@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from audit.cursors import ByIndex
 from audit.filters import FilterError, Search, build_conditions, build_words
 from audit.proofs import ask_django, read_size
+from audit.words import are_indexed, find_up
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -43,6 +44,8 @@ def follow(search: Search, cursor: ByIndex, columns: str) -> tuple[Sequence[Row]
     check_place(cursor)
     size, start, step = read_size(), cursor.index, search.limit + 1
     found: list[tuple[int, Row]] = []
+    if are_indexed(search.filters.words):
+        found, start = find_up(search.filters, start, size, search.limit, columns), size
     while start < size and len(found) <= search.limit:
         stop = min(start + step, size)
         found += _find_between(search, start, stop, columns)

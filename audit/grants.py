@@ -4,7 +4,7 @@ from psycopg.sql import SQL, Identifier
 
 _TABLES = (
     "audit_event, audit_payload, audit_pending, audit_counter, audit_sequence, audit_tile, audit_checkpoint,"
-    " audit_cosignature, audit_retention, audit_hold"
+    " audit_cosignature, audit_retention, audit_hold, audit_word, audit_word_block"
 )
 _FUNCTIONS = (
     "audit_record(text, text, text, text, text, text, text, text, integer, text, text, text)",
@@ -16,6 +16,8 @@ _FUNCTIONS = (
     "audit_store_checkpoint(text, bigint, bytea, text)",
     "audit_store_cosignature(text, bigint, text, text)",
     "audit_why_kept(audit_event)",
+    "audit_words(text)",
+    "audit_read_words(integer)",
 )
 # A partition takes no rights of its own: its rows are reached through the log, where triggers and grants are one.
 _REVOKE_PARTITIONS = """
@@ -23,7 +25,10 @@ DO $$
 DECLARE
     partition regclass;
 BEGIN
-    FOR partition IN SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'audit_event'::regclass LOOP
+    FOR partition IN
+        SELECT inhrelid::regclass FROM pg_inherits
+        WHERE inhparent IN ('audit_event'::regclass, 'audit_word'::regclass)
+    LOOP
         EXECUTE format('REVOKE ALL ON TABLE %s FROM {role}', partition);
     END LOOP;
 END $$

@@ -2,7 +2,7 @@
 # ruff: noqa: S608 - statements are put together from constants here; every value is a parameter.
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -19,6 +19,7 @@ from audit.filters import FilterError, Filters, Search, build_conditions, build_
 from audit.kinds import Kind
 from audit.proofs import advance, read_indexes, read_size
 from audit.recording import Actor, record
+from audit.words import are_indexed, find_down, find_newest_blocks, select_blocks
 
 COUNT_CAP: Final = 10_000
 STORY_CAP: Final = 2_000
@@ -130,8 +131,8 @@ def find_events(search: Search, *, reader: str = "") -> Page:
 
     Descending: newest first, ties by id; `next_cursor` continues behind the last event however many arrive meanwhile.
     Ascending: for reading incrementally; see audit.ascending for what its cursor promises. Pages are found by key: the
-    ten-thousandth costs what the first does. Refuses a cursor of another search or reader (FilterError). Words are not
-    indexed yet: a search for rare ones in a long log ends in SearchTooLongError.
+    ten-thousandth costs what the first does. Refuses a cursor of another search or reader (FilterError). Words are
+    found by their index (audit.words), the highest place first; where that takes too long, SearchTooLongError.
     """
     cursor = None if search.cursor is None else unseal(search.cursor, search, reader)
     if not search.filters.words and search.filters.preset is None:
@@ -159,8 +160,10 @@ def _find_page(search: Search, cursor: Cursor | None, reader: str) -> Page:
 
 
 def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Cursor | None]:
-    if isinstance(cursor, ByIndex):
+    if isinstance(cursor, ByIndex) and not search.filters.words:
         raise FilterError("The cursor is one of an ascending reading.")
+    if isinstance(cursor, ByIndex) or (cursor is None and is_by_words(search.filters)):
+        return find_down(search, cursor, COLUMNS)
     # The row comparison finds the place in the index, the plain one the partitions that are not needed.
     place, parameters = ("", [])
     if cursor is not None:
@@ -174,7 +177,8 @@ def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Curso
 
 def _find_ascending(search: Search, cursor: Cursor | None) -> tuple[Rows, Cursor]:
     advance()
-    if isinstance(cursor, ByIndex) or (cursor is None and not search.filters.as_data()):
+    from_start = not search.filters.as_data() or is_by_words(search.filters)
+    if isinstance(cursor, ByIndex) or (cursor is None and from_start):
         return follow(search, cursor or ByIndex(0), COLUMNS)
     if cursor is not None:
         if cursor.until is None or cursor.edge is None:
@@ -244,8 +248,12 @@ def _fetch(statement: str, parameters: Sequence[Any]) -> Rows:
 def count_events(filters: Filters) -> Count:
     """How many events match: exact up to COUNT_CAP, else at least that many.
 
-    Of words, how many of the newest COUNT_CAP events of the other filters have them: exact where there are no more.
+    Of words, how many of the newest events have them of those that may: exact where there are no more.
     """
+    if is_by_words(filters):
+        blocks, are_all = find_newest_blocks(filters)
+        statement, parameters = select_blocks(filters, "count(*)")
+        return Count(_fetch(statement, [*parameters, blocks])[0][0], is_exact=are_all)
     conditions, parameters = build_conditions(filters)
     if filters.kinds:
         conditions.append("e.kind = ANY(%s)")
@@ -264,6 +272,14 @@ def count_events(filters: Filters) -> Count:
         [*patterns, *parameters],
     )[0]
     return Count(row[0], is_exact=row[1] <= COUNT_CAP)
+
+
+def is_by_words(filters: Filters) -> bool:
+    """Whether what matches is found by the index of words: not, where the other filters leave COUNT_CAP at most."""
+    others = replace(filters, words=())
+    if not filters.words or (others.as_data() and count_events(others).is_exact):
+        return False
+    return are_indexed(filters.words)
 
 
 def get_event(event_id: UUID) -> EventRow | None:

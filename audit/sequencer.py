@@ -19,6 +19,8 @@ from audit.proofs import LATEST, SIZE, Ask, read_tree
 from audit.signing import SignedState, Signer, SigningRefused, check_may_sign, read_signer
 
 BATCH: Final = 4096
+# Blocks of 256 events that are read into the index of words in one turn: half a second's work where there is a backlog.
+WORD_BLOCKS: Final = 32
 # A checkpoint is out at most 5 s after the commit; this leaves room for a batch, a signature and a slow disk.
 EVERY: Final = 1.0
 STAND_BY: Final = 1.0
@@ -59,11 +61,16 @@ class Sequencer:
         return bool(self._ask("SELECT pg_try_advisory_lock(hashtext('audit_sequencer'))", [])[0][0])
 
     def turn(self, *, heartbeat: float) -> Turn:
-        """Places what is pending, and signs where the tree grew or `heartbeat` seconds went by. May be repeated."""
+        """Places what is pending, and signs where the tree grew or `heartbeat` seconds went by. May be repeated.
+
+        Then it reads words into their index: nothing of the tree waits for that.
+        """
         moved = self.drain()
         size = int(self._ask(SIZE, [])[0][0])
         is_due = self._signed_size != size or time.monotonic() - self._signed_at >= heartbeat
-        return Turn(moved, self.sign(size) if is_due else None)
+        turn = Turn(moved, self.sign(size) if is_due else None)
+        self._ask("SELECT audit_read_words(%s)", [WORD_BLOCKS])
+        return turn
 
     def drain(self) -> int:
         """Batch by batch, each in one transaction, until nothing is pending."""

@@ -11,7 +11,8 @@ from django.db import OperationalError, connection, transaction
 from psycopg.errors import QueryCanceled
 
 from audit.filters import Filters, build_conditions, build_words
-from audit.queries import COUNT_CAP
+from audit.queries import COUNT_CAP, is_by_words
+from audit.words import find_newest_blocks, select_blocks
 
 PATIENCE: Final = timedelta(seconds=5)
 
@@ -45,8 +46,11 @@ def fetch(statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
 def window(filters: Filters, columns: str, limit: int) -> tuple[str, list[Any]]:
     """A SELECT of the newest `limit` events `e` that match, and its parameters.
 
-    With words: those that have them, of the newest `limit` of the other filters, as audit.queries counts them.
+    With words: those that have them, of the newest events that may, as audit.queries counts them.
     """
+    if is_by_words(filters):
+        statement, parameters = select_blocks(filters, f"e.id, e.at, {columns}")
+        return statement, [*parameters, find_newest_blocks(filters)[0]]
     conditions, parameters = build_conditions(filters)
     if filters.to_at is None:
         conditions.append("e.at < statement_timestamp() + interval '1 day'")
@@ -68,9 +72,11 @@ def window(filters: Filters, columns: str, limit: int) -> tuple[str, list[Any]]:
 
 
 def is_cut(filters: Filters) -> bool:
-    """Whether a search by words looked through the newest COUNT_CAP events alone, of more that match otherwise."""
+    """Whether a search by words looked through the newest events alone, of more that may have them."""
     if not filters.words:
         return False
+    if is_by_words(filters):
+        return not find_newest_blocks(filters)[1]
     statement, parameters = window(replace(filters, words=()), "e.kind", COUNT_CAP + 1)
     ((many,),) = fetch(f"SELECT count(*) FROM ({statement}) AS counted", parameters)
     return bool(many > COUNT_CAP)

@@ -193,7 +193,7 @@ def test_a_count_is_exact_up_to_a_cap_and_then_says_so(
     assert count_events(search(agent="a").filters) == queries.Count(20, is_exact=True)
     make_event(agent="a", data={"word": "needle"})
     assert count_events(search(agent="a").filters) == queries.Count(20, is_exact=False)
-    assert count_events(search(agent="a", q="needle").filters) == queries.Count(1, is_exact=False)
+    assert count_events(search(agent="a", q="needle").filters) == queries.Count(1, is_exact=True)
     assert count_events(search(agent="b", q="needle").filters) == queries.Count(0, is_exact=True)
 
 
@@ -203,8 +203,9 @@ def test_a_deep_page_reads_as_few_blocks_as_the_first(
     # Over three months, so that pruning and the order of partitions count.
     make_events_at(owner_connection, AT, 20_000, step=timedelta(minutes=5), agent="a", task_id="t")
     advance()
-    owner_connection.execute("ANALYZE audit_event")
-    owner_connection.execute("ANALYZE audit_sequence")
+    # As autovacuum does: tests before this one have left dead rows in the newest month.
+    owner_connection.execute("VACUUM ANALYZE audit_event")
+    owner_connection.execute("VACUUM ANALYZE audit_sequence")
     asked = search(agent="a", task_id="t", limit="50")
     first = find_events(asked)
     assert first.next_cursor is not None

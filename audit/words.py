@@ -1,0 +1,144 @@
+"""Events by the words in them, through the index of words: block by block of 256 places, the newest first.
+
+The index tells in which blocks a word is; what is there is read again, as it was asked (audit.filters.build_words). Who
+asks for words and for something else that few events have is answered by that, without the index.
+"""
+# ruff: noqa: S608 - statements are put together from constants; every value is a parameter.
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, Final, TypeAlias
+
+from audit.cursors import ByIndex
+from audit.filters import Filters, Search, build_conditions, build_words
+from audit.proofs import advance, ask_django, read_size
+
+Row: TypeAlias = tuple[Any, ...]
+
+WIDTH: Final = 256
+"""Places of a block, as the database's audit_read_words() has them."""
+LOOKED_THROUGH: Final = 40
+"""Blocks that are counted at most."""
+# The index has the first so many characters of a word; shorter ones than STEM are meant whole.
+KEPT: Final = 16
+STEM: Final = 3
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-([0-9a-f]{12})", re.IGNORECASE)
+_LAST: Final = "\U0010ffff"
+
+
+def select_blocks(filters: Filters, columns: str) -> tuple[str, list[Any]]:
+    """A SELECT of what matches in some blocks: `columns` of event `e`, place `s.index`. Its last parameter: the blocks.
+
+    An array of one is expected to have few elements, so that each place's event is looked up by its key.
+    """
+    conditions, parameters = build_conditions(filters)
+    if filters.kinds:
+        conditions.append("e.kind = ANY(%s)")
+        parameters.append([kind.value for kind in filters.kinds])
+    words, patterns = build_words(filters.words)
+    places = f"ARRAY(SELECT b * {WIDTH} + n FROM unnest(%s::bigint[]) AS b, generate_series(0, {WIDTH - 1}) AS n)"
+    statement = (
+        f"SELECT {columns} FROM audit_sequence s JOIN audit_event e ON e.at = s.at AND e.id = s.event_id"
+        f" LEFT JOIN audit_payload p ON p.event_id = s.event_id"
+        f" WHERE {' AND '.join([*conditions, words])} AND s.index = ANY({places})"
+    )
+    return statement, [*parameters, *patterns]
+
+
+def find_down(search: Search, cursor: ByIndex | None, columns: str) -> tuple[Sequence[Row], ByIndex | None]:
+    """What matches below the cursor's place, the highest place first, and the cursor below it (None at the end)."""
+    below = read_size() if cursor is None else cursor.index
+    statement, parameters = select_blocks(search.filters, f"s.index, {columns}")
+    found: list[Row] = []
+    for blocks in _growing(find_blocks(search.filters, below=below)):
+        rows = ask_django(statement, [*parameters, list(blocks)])
+        found += sorted((row for row in rows if row[0] < below), reverse=True)
+        if len(found) > search.limit:
+            last = found[search.limit - 1]
+            return [row[1:] for row in found[: search.limit]], ByIndex(last[0], last[1])
+    return [row[1:] for row in found], None
+
+
+def find_up(filters: Filters, start: int, size: int, limit: int, columns: str) -> list[tuple[int, Row]]:
+    """What matches at the places from `start` to before `size`, in their order: more than `limit`, or all."""
+    statement, parameters = select_blocks(filters, f"s.index, {columns}")
+    found: list[tuple[int, Row]] = []
+    for blocks in _growing(reversed(list(find_blocks(filters, below=size, above=start)))):
+        rows = sorted(ask_django(statement, [*parameters, list(blocks)]))
+        found += [(row[0], row[1:]) for row in rows if start <= row[0] < size]
+        if len(found) > limit:
+            break
+    return found
+
+
+def find_newest_blocks(filters: Filters) -> tuple[list[int], bool]:
+    """The newest blocks that may have what matches, LOOKED_THROUGH at most, and whether those are all."""
+    blocks = list(islice(find_blocks(filters, below=read_size()), LOOKED_THROUGH + 1))
+    return blocks[:LOOKED_THROUGH], len(blocks) <= LOOKED_THROUGH
+
+
+def are_indexed(words: Sequence[str]) -> bool:
+    """Whether the index can lead to these words: it has letters and digits alone, of events that have their place.
+
+    Gives places to what waits for them, if it can; where something still waits, events are looked through by time.
+    """
+    if not words or not _parts(words):
+        return False
+    advance()
+    return not ask_django("SELECT 1 FROM audit_pending LIMIT 1", [])
+
+
+def find_blocks(filters: Filters, *, below: int, above: int = 0) -> Iterator[int]:
+    """The blocks that may have what matches at places from `above` to before `below`: highest first, one by one.
+
+    Those that the index does not know yet come first, all of them: whatever their words are.
+    """
+    ((known,),) = ask_django("SELECT coalesce(max(block) + 1, 0) FROM audit_word_block", [])
+    highest, lowest = -(-below // WIDTH) - 1, above // WIDTH
+    unknown = range(highest, max(known, lowest) - 1, -1)
+    return chain(unknown, _find_known(filters, min(highest, known - 1), lowest))
+
+
+def _find_known(filters: Filters, highest: int, lowest: int) -> Iterator[int]:
+    parts = _parts(filters.words)
+    # What is short is in nearly every block, in some word's beginning: it is asked for whole, or not at all.
+    parts = [part for part in parts if len(part) >= STEM] or parts
+    by_word = " INTERSECT ".join(
+        "SELECT block FROM audit_word WHERE word >= %s AND word < %s AND block BETWEEN %s AND %s" for _ in parts
+    )
+    parameters: list[Any] = []
+    for part in parts:
+        end = part + _LAST if len(part) >= STEM else part + "\x01"
+        parameters += [part, end, lowest, highest]
+    times, of_times = "", []
+    if filters.from_at is not None:
+        times += " AND b.newest >= %s"
+        of_times.append(filters.from_at)
+    if filters.to_at is not None:
+        times += " AND b.oldest < %s"
+        of_times.append(filters.to_at)
+    rows = ask_django(
+        f"SELECT b.block FROM ({by_word}) AS f JOIN audit_word_block b ON b.block = f.block WHERE NOT b.is_due{times}"
+        f" UNION ALL SELECT b.block FROM audit_word_block b WHERE b.is_due AND b.block BETWEEN %s AND %s{times}"
+        " ORDER BY block DESC",
+        [*parameters, *of_times, lowest, highest, *of_times],
+    )
+    yield from (block for (block,) in rows)
+
+
+def _parts(words: Iterable[str]) -> list[str]:
+    """The words of the index that the words asked for begin with, or are made of."""
+    spelled = [json.dumps(word, ensure_ascii=False)[1:-1] for word in words]
+    # Of an id the index knows the last part alone.
+    told = " ".join(match[2] if (match := _UUID.fullmatch(word)) else word for word in spelled)
+    return sorted(row[0] for row in ask_django("SELECT audit_words(%s)", [told]))
+
+
+def _growing(blocks: Iterable[int]) -> Iterator[Sequence[int]]:
+    """The blocks in groups, each twice as large as the one before: for what is near, and for what is far."""
+    rest, size = iter(blocks), 2
+    while group := list(islice(rest, size)):
+        yield group
+        size = min(size * 2, 32)

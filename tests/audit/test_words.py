@@ -1,0 +1,281 @@
+"""Words through their index: what it finds is what is there, whole and once, and what is erased is gone from it."""
+
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+
+from audit import words
+from audit.facets import count_facets
+from audit.filters import Search, parse_search
+from audit.kinds import Kind
+from audit.proofs import advance, ask_django
+from audit.queries import Count, EventRow, count_events, find_events, get_event
+from audit.recording import Actor
+from tests.audit.making import make_event
+from tests.audit.sequencing import sequencing
+
+
+def search(**parameters: str) -> Search:
+    return parse_search(({"from_": "from"}.get(name, name), [value]) for name, value in parameters.items())
+
+
+def make_events(count: int, data: str, *, agent: str = "bulk") -> None:
+    """`count` events in one transaction; `data` is SQL for the text of a JSON object, with a number `n`."""
+    with transaction.atomic():
+        ask_django(
+            "SELECT count(audit_record('plan.viewed', 'agent', %s, audit_payload_text('Bulk', " + data + "),"
+            " p_agent => %s)) FROM generate_series(1, %s) AS n",
+            [agent, agent, count],
+        )
+
+
+def read_into_index() -> None:
+    advance()
+    while ask_django("SELECT audit_read_words(32)", [])[0][0]:
+        pass
+
+
+def read_all(asked: Search) -> list[EventRow]:
+    events: list[EventRow] = []
+    page = find_events(asked)
+    while True:
+        events += page.events
+        if page.next_cursor is None or (asked.order == "asc" and not page.events):
+            return events
+        page = find_events(replace(asked, cursor=page.next_cursor))
+
+
+def indexed(word: str) -> list[int]:
+    return [block for (block,) in ask_django("SELECT block FROM audit_word WHERE word = %s ORDER BY 1", [word])]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_every_event_with_the_word_is_found_once_and_in_the_order_of_places(database: None, order: str) -> None:
+    make_events(1500, """'{"note":"' || CASE WHEN mod(n, 100) = 7 THEN 'needle' ELSE 'straw' END || ' ' || n || '"}'""")
+    read_into_index()
+    make_event(data={"note": "a needle that the index has not read"})
+    found = read_all(search(q="needle", order=order, limit="4"))
+    places = [event.index for event in found]
+    assert places == sorted([*(n - 1 for n in range(1, 1501) if n % 100 == 7), 1500], reverse=order == "desc")
+    assert count_events(search(q="needle").filters) == Count(16, is_exact=True)
+
+
+def test_a_search_reads_the_blocks_that_have_the_word_and_no_others(database: None) -> None:
+    make_events(2048, """'{"note":"' || CASE n WHEN 300 THEN 'needle' ELSE 'straw' END || '"}'""")
+    read_into_index()
+    filters = search(q="needle").filters
+    assert list(words.find_blocks(filters, below=2048)) == [1]
+    assert indexed("needle") == [1]
+    asked = search(q="straw", limit="10")
+    blocks: list[Any] = []
+
+    def note(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
+        if "s.index = ANY" in sql and "count(" not in sql:
+            blocks.append(parameters[-1])
+        return execute(sql, parameters, *rest)
+
+    with connection.execute_wrapper(note):
+        page = find_events(asked)
+        later = find_events(replace(asked, cursor=page.next_cursor))
+    assert [event.index for event in (*page.events, *later.events)] == list(range(2047, 2027, -1))
+    assert blocks == [[7, 6], [7, 6]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_found"),
+    [
+        ("Überweisung", True),
+        ("überw", True),
+        ("ACC-104", True),
+        ("acc-10", True),
+        ("104", True),
+        ("10", False),
+        ("quoted", True),
+        ("said:\"quoted\"", True),
+        ("C:\\new", True),
+        ("line", True),
+        ("second", True),
+        ("berweisung", False),
+        ("a-very-long-word-of-more-than-sixteen-characters", True),
+        ("abcdefghijklmnopqrstuvwxyz", True),
+        ("abcdefghijklmnopqrsX", False),
+        ("Zoë plan.viewed", True),
+        ("Zoë plan.approved", False),
+    ],
+)  # fmt: skip
+def test_a_word_is_found_by_its_beginning_whatever_the_case_and_spelling(
+    database: None, asked: str, is_found: bool
+) -> None:
+    recorded = make_event(
+        actor=Actor("person", "7", "Zoë"),
+        data={
+            "note": 'Überweisung for ACC-104, he said:"quoted" C:\\new\nsecond line',
+            "long": "a-very-long-word-of-more-than-sixteen-characters abcdefghijklmnopqrstuvwxyz",
+        },
+    )
+    make_events(300, "'{}'")
+    read_into_index()
+    assert (recorded.id in {event.id for event in read_all(search(q=asked))}) is is_found
+
+
+def test_an_event_is_found_by_its_id_and_by_an_id_in_its_payload(database: None) -> None:
+    other = "0194d000-1111-7222-8333-123456789abc"
+    recorded = make_event(data={"event_id": other})
+    make_events(300, "'{}'")
+    read_into_index()
+    for asked in (recorded.id, recorded.id.upper(), other):
+        assert [event.id for event in find_events(search(q=asked)).events] == [recorded.id]
+
+
+def test_what_no_index_can_find_is_looked_for_all_the_same(database: None) -> None:
+    recorded = make_event(data={"note": "-> (!)"})
+    make_events(300, "'{}'")
+    read_into_index()
+    assert [event.id for event in find_events(search(q="(!)")).events] == [recorded.id]
+
+
+def test_a_time_leaves_out_the_blocks_of_other_times(database: None) -> None:
+    make_events(512, '\'{"note":"straw"}\'')
+    middle = make_event()
+    make_events(512, '\'{"note":"straw"}\'')
+    read_into_index()
+    at = middle.at.isoformat()
+    assert list(words.find_blocks(search(q="straw", to=at).filters, below=1025)) == [4, 1, 0]
+    assert list(words.find_blocks(search(q="straw", from_=at).filters, below=1025)) == [4, 3, 2]
+    assert len(read_all(search(q="straw", to=at))) == 512
+    assert len(read_all(search(q="straw", from_=(middle.at + timedelta(microseconds=1)).isoformat()))) == 512
+
+
+def test_a_filter_that_few_events_meet_is_the_way_instead(database: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_events(600, '\'{"note":"straw"}\'')
+    wanted = make_event(agent="rare", data={"note": "straw"})
+    read_into_index()
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the index was asked")
+
+    monkeypatch.setattr(words, "find_blocks", refuse)
+    assert [event.id for event in find_events(search(q="straw", agent="rare")).events] == [wanted.id]
+    with pytest.raises(AssertionError):
+        find_events(search(q="straw"))
+
+
+def test_a_count_and_facets_say_when_there_is_more_than_they_looked_through(
+    database: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_events(1024, '\'{"note":"straw"}\'')
+    read_into_index()
+    filters = search(q="straw").filters
+    assert count_events(filters) == Count(1024, is_exact=True)
+    assert (count_facets(filters).seen, count_facets(filters).is_exact) == (1024, True)
+    monkeypatch.setattr(words, "LOOKED_THROUGH", 3)
+    assert count_events(filters) == Count(768, is_exact=False)
+    assert (count_facets(filters).seen, count_facets(filters).is_exact) == (768, False)
+
+
+def test_l119_the_words_of_an_erased_payload_leave_the_index_with_it(
+    database: None, owner_connection: psycopg.Connection[Any]
+) -> None:
+    gone = make_event(data={"note": "Adalbert Adalbertson owes"})
+    kept = make_event(data={"note": "somebody owes"})
+    make_events(300, "'{}'")
+    read_into_index()
+    assert indexed("adalbertson") == [0]
+    owner_connection.execute("DELETE FROM audit_payload WHERE event_id = %s", [gone.id])
+    assert indexed("adalbertson") == []
+    # Others' words went with it: until the block is read again it is looked through in any case.
+    assert indexed("owes") == []
+    assert [event.id for event in find_events(search(q="owes")).events] == [kept.id]
+    read_into_index()
+    assert (indexed("owes"), indexed("adalbertson")) == ([0], [])
+    assert [event.id for event in find_events(search(q="owes")).events] == [kept.id]
+    event = get_event(UUID(gone.id))
+    assert event is not None
+    assert event.is_erased
+
+
+def test_what_is_being_erased_is_not_read_into_the_index(
+    database: None, owner_connection: psycopg.Connection[Any]
+) -> None:
+    gone = make_event(data={"note": "Adalbert"})
+    make_events(300, "'{}'")
+    advance()
+    with owner_connection.transaction():
+        owner_connection.execute("DELETE FROM audit_payload WHERE event_id = %s", [gone.id])
+        assert ask_django("SELECT audit_read_words(32)", []) == [(None,)]
+    read_into_index()
+    assert indexed("adalbert") == []
+    assert indexed("viewed") == [0]
+
+
+def test_the_sequencer_reads_words_behind_its_signature_and_older_logs_too(database: None, tmp_path: Path) -> None:
+    make_events(256 * 40, '\'{"note":"straw"}\'')
+    with sequencing(tmp_path) as sequencer:
+        turn = sequencer.turn(heartbeat=0)
+        assert turn.signed is not None
+        assert turn.signed.size == 256 * 40
+        assert len(indexed("straw")) == 32
+        sequencer.turn(heartbeat=60)
+    assert indexed("straw") == list(range(40))
+
+
+def test_two_readers_of_words_do_not_read_one_block_twice_or_leave_one_out(database: None) -> None:
+    make_events(256 * 12, '\'{"note":"straw"}\'')
+    advance()
+    failures: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while ask_django("SELECT audit_read_words(1)", [])[0][0] != 0:
+                pass
+        except BaseException as error:
+            failures.append(error)
+            raise
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert indexed("straw") == list(range(12))
+    assert all(later[0] == one[0] + 1 for one, later in pairwise(ask_django("TABLE audit_word_block ORDER BY 1", [])))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM audit_word",
+        "INSERT INTO audit_word VALUES ('x', 0)",
+        "DELETE FROM audit_word_block",
+        "UPDATE audit_word_block SET is_due = false",
+        "DELETE FROM audit_word_0",
+        "SELECT audit_make_words(1)",
+    ],
+)
+def test_the_application_cannot_hide_an_event_from_its_words(database: None, statement: str) -> None:
+    make_events(256, "'{}'")
+    read_into_index()
+    with connection.cursor() as cursor, pytest.raises(Exception, match="permission denied"):
+        cursor.execute(statement)
+
+
+def test_words_of_a_damaged_log_are_found_by_time(database: None, owner_connection: psycopg.Connection[Any]) -> None:
+    make_events(300, "'{}'")
+    read_into_index()
+    with owner_connection.transaction():
+        owner_connection.execute("SET LOCAL session_replication_role = replica")
+        missing = make_event(Kind.PLAN_APPROVED)
+        owner_connection.execute("DELETE FROM audit_event WHERE id = %s", [missing.id])
+    waiting = make_event(data={"note": "needle"})
+    assert [event.id for event in find_events(search(q="needle")).events] == [waiting.id]
