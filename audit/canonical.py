@@ -1,11 +1,12 @@
 """The bytes that are committed to: payload text, commitment, leaf, and the one spelling of a time."""
 
+import functools
 import hashlib
 import hmac
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from json.encoder import encode_basestring
 from typing import TypeAlias
 
 import msgspec
@@ -68,7 +69,9 @@ def serialise_payload(actor_name: str | None, data: Mapping[str, Payload]) -> st
 def _text(value: str | None) -> str:
     if value is None:
         return "null"
-    text = json.dumps(value, ensure_ascii=False)
+    text = encode_basestring(value)
+    if text.isascii():
+        return text
     # A lone surrogate has no UTF-8; its escape has.
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -94,6 +97,7 @@ def _value(value: Payload) -> str:
     return text
 
 
+@functools.lru_cache(maxsize=1024)
 def _name(name: str) -> str:
     if not isinstance(name, str):
         raise PayloadError("A member of a payload is named by text.")

@@ -108,6 +108,32 @@ def read_indexes(event_ids: Sequence[UUID], ask: Ask = ask_django) -> Mapping[UU
     return {row[0]: row[1] for row in rows}
 
 
+def read_leaf(event_id: UUID, at: datetime) -> tuple[bytes, bytes | None]:
+    """The bytes that are hashed for the event of that time, and the salt of its commitment; None where that is erased.
+
+    Raises LookupError where there is no such event.
+    """
+    rows = ask_django(
+        "SELECT e.leaf, p.salt FROM audit_event e LEFT JOIN audit_payload p ON p.event_id = e.id"
+        " WHERE e.at = %s AND e.id = %s",
+        [at, event_id],
+    )
+    if not rows:
+        raise LookupError(event_id)
+    leaf, salt = rows[0]
+    return bytes(leaf), None if salt is None else bytes(salt)
+
+
+def read_cosigned(witness: str) -> tuple[int, datetime] | None:
+    """Size and time of the newest checkpoint of this log that the witness of this verifier key cosigned."""
+    rows = ask_django(
+        "SELECT size, cosigned_at FROM audit_cosignature WHERE origin = %s AND witness = %s"
+        " ORDER BY size DESC, cosigned_at DESC LIMIT 1",
+        [settings.AUDIT_ORIGIN, witness],
+    )
+    return rows[0] if rows else None
+
+
 def prove_event(event_id: UUID) -> str | None:
     """The event's proof under the newest checkpoint (c2sp.org/tlog-proof); None where there is no such event.
 

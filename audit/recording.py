@@ -1,9 +1,10 @@
 """The only writer of the log: every event passes here, in the transaction of the change it tells of."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Literal, LiteralString, NamedTuple
+from typing import Any, Final, Literal, LiteralString, NamedTuple
 
 from django.conf import settings
 from django.db import connection, connections
@@ -17,11 +18,14 @@ __all__ = [
     "SYSTEM",
     "UNKNOWN_AGENT_BUCKET",
     "Actor",
+    "Change",
     "Numbering",
     "Payload",
     "PayloadError",
+    "Prepared",
     "RawJson",
     "Recorded",
+    "prepare",
     "record",
     "record_as_owner",
     "record_capped",
@@ -33,10 +37,10 @@ MAX_CHARACTERS: Final = 1024
 _RECORD = """
 SELECT event_id, recorded_at FROM audit_record(%s, %s, %s, %s, %s, %s, %s, %s, %s::integer, %s, %s, %s)
 """
-_RECORD_NUMBERED = """
-WITH numbered (seq) AS ({numbering})
-SELECT event_id, recorded_at, seq
-FROM numbered, audit_record(%s, %s, %s, %s, %s, %s, %s, %s, seq, %s, %s, %s)
+_RECORD_CHANGE = """
+WITH {expressions}
+SELECT event_id, recorded_at, numbered.*
+FROM numbered, audit_record(%s, %s, %s, %s, %s, %s, %s, %s, numbered.seq, %s, %s, %s)
 """
 _RECORD_CAPPED = """
 SELECT event_id, recorded_at
@@ -64,9 +68,38 @@ class Numbering:
     key: int
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the caller's, carried out by the very statement that records it: where round trips are counted.
+
+    `expressions` are common table expressions, whose values are `parameters`. The last, `numbered (seq, ...)`, gives
+    one row: the event's number, and what else the caller wants back. Where it gives none, nothing is recorded.
+    """
+
+    expressions: LiteralString
+    parameters: Sequence[Any] = field(repr=False)
+
+
 class _Subject(NamedTuple):
     """What an event is about, in the order of audit_record's parameters."""
 
+    on_behalf_of: str | None
+    agent: str | None
+    target: str | None
+    plan_id: str | None
+    plan_seq: int | None
+    operation: str | None
+    task_id: str | None
+    request_id: str | None
+
+
+class Prepared(NamedTuple):
+    """An event as audit_record's parameters, checked and spelled."""
+
+    kind: str
+    actor_type: str
+    actor_id: str
+    payload: str
     on_behalf_of: str | None
     agent: str | None
     target: str | None
@@ -83,11 +116,15 @@ SWEEP: Final = Actor("system", "sweep", "Sweep")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The event that was written: its id, its time by the database's clock, and its number where one was taken."""
+    """The event that was written: its id, its time by the database's clock, and its number where one was taken.
+
+    `returned` is what a `Change` gave back beside the number.
+    """
 
     id: str
     at: datetime
     plan_seq: int | None = None
+    returned: tuple[Any, ...] = ()
 
 
 def record(
@@ -99,7 +136,7 @@ def record(
     agent: str | None = None,
     target: str | None = None,
     plan_id: str | None = None,
-    plan_seq: int | Numbering | None = None,
+    plan_seq: int | Numbering | Change | None = None,
     operation: str | None = None,
     task_id: str | None = None,
     request_id: str | None = None,
@@ -109,17 +146,39 @@ def record(
     Refuses to work outside a transaction (RuntimeError): what it tells of could be rolled back without it. Refuses a
     kind that is not registered or is capped (ValueError), and data that names a secret (PayloadError). Locks nothing.
     Each call is one more event. `request_id` is the context's unless given. `plan_seq` is the plan's own counter, which
-    the caller has locked with the plan, or a `Numbering` that locks it and counts.
+    the caller has locked with the plan, a `Numbering` that locks it and counts, or a `Change` that makes the row.
     """
     if kind in CAPPED_KINDS:
         raise ValueError(f"{kind} can be triggered by strangers at will: use record_capped.")
-    number = None if isinstance(plan_seq, Numbering) else plan_seq
+    if isinstance(plan_seq, Numbering):
+        plan_seq = Change(_numbered(plan_seq.statement), [plan_seq.key])
+    number = None if isinstance(plan_seq, Change) else plan_seq
     subject = _Subject(on_behalf_of, agent, target, plan_id, number, operation, task_id, request_id)
     row = _row(kind, actor, data, subject)
-    recorded = _execute_numbered(plan_seq, row) if isinstance(plan_seq, Numbering) else _execute(_RECORD, row)
+    recorded = _execute_change(plan_seq, row) if isinstance(plan_seq, Change) else _execute(_RECORD, row)
     if recorded is None:
         raise RuntimeError("audit_record gave no answer.")
     return recorded
+
+
+def prepare(
+    kind: Kind,
+    *,
+    actor: Actor,
+    data: Mapping[str, Payload],
+    on_behalf_of: str | None,
+    agent: str,
+    target: str,
+    plan_id: str,
+    operation: str,
+    task_id: str,
+) -> Prepared:
+    """What a database function of the caller's hands to audit_record, in the statement that makes the change.
+
+    Checked as record() checks. Nothing is written here.
+    """
+    subject = _Subject(on_behalf_of, agent, target, plan_id, None, operation, task_id, None)
+    return Prepared._make(_spelled(kind, actor, data, subject))
 
 
 def record_as_owner(kind: Kind, *, actor: Actor, data: Mapping[str, Payload]) -> Recorded:
@@ -169,6 +228,10 @@ def _row(kind: Kind, actor: Actor, data: Mapping[str, Payload] | None, subject: 
     """The arguments of audit_record in its order, checked."""
     if not connection.in_atomic_block:
         raise RuntimeError("An event is written in the transaction of the change it tells of; there is none.")
+    return _spelled(kind, actor, data, subject)
+
+
+def _spelled(kind: Kind, actor: Actor, data: Mapping[str, Payload] | None, subject: _Subject) -> list[str | int | None]:
     if subject.request_id is None:
         subject = subject._replace(request_id=current_request_id())
     return [
@@ -195,11 +258,21 @@ def _execute(statement: str, row: list[str | int | None]) -> Recorded | None:
     return Recorded(str(answer[0]), answer[1])
 
 
-def _execute_numbered(numbering: Numbering, row: list[str | int | None]) -> Recorded | None:
+@functools.cache
+def _numbered(statement: LiteralString) -> LiteralString:
+    return f"numbered (seq) AS ({statement})"
+
+
+@functools.cache
+def _recording(expressions: LiteralString) -> str:
+    """One and the same text for the same change, so that the server finds the statement that it has prepared."""
+    return _RECORD_CHANGE.format(expressions=expressions)
+
+
+def _execute_change(change: Change, row: list[str | int | None]) -> Recorded | None:
     """None where there is nothing to number: no row has that key."""
     place = 4 + _Subject._fields.index("plan_seq")
     with connection.cursor() as cursor:
-        statement = _RECORD_NUMBERED.format(numbering=numbering.statement)
-        cursor.execute(statement, [numbering.key, *row[:place], *row[place + 1 :]])
+        cursor.execute(_recording(change.expressions), [*change.parameters, *row[:place], *row[place + 1 :]])
         answer = cursor.fetchone()
-    return None if answer is None else Recorded(str(answer[0]), answer[1], answer[2])
+    return None if answer is None else Recorded(str(answer[0]), answer[1], answer[2], tuple(answer[3:]))

@@ -131,7 +131,23 @@ class GrowingTree:
         self._peaks: list[bytes] = []
 
     def push(self, leaf_hash: bytes) -> None:
-        node, index, height, sha256 = leaf_hash, self.size, 0, hashlib.sha256
+        self._join(leaf_hash, 0)
+        self.size += 1
+
+    def push_tile(self, leaf_hashes: Sequence[bytes]) -> None:
+        """The 256 hashes of a whole tile, where the size is a multiple of 256: as if pushed one after the other."""
+        nodes, sha256 = leaf_hashes, hashlib.sha256
+        while len(nodes) > 1:
+            nodes = [
+                sha256(b"\x01" + left + right).digest() for left, right in zip(nodes[::2], nodes[1::2], strict=True)
+            ]
+        self.levels.setdefault(1, bytearray()).extend(nodes[0])
+        self._join(nodes[0], 8)
+        self.size += len(leaf_hashes)
+
+    def _join(self, node: bytes, height: int) -> None:
+        """A node of that height at the right edge, with those that it completes."""
+        index, sha256 = self.size >> height, hashlib.sha256
         while index & 1:
             node = sha256(b"\x01" + self._peaks.pop() + node).digest()
             index >>= 1
@@ -139,7 +155,6 @@ class GrowingTree:
             if height & 7 == 0:
                 self.levels.setdefault(height >> 3, bytearray()).extend(node)
         self._peaks.append(node)
-        self.size += 1
 
     def root(self) -> bytes:
         """The root over what was pushed so far."""

@@ -60,9 +60,11 @@ BEGIN
 END $$;
 
 -- Reads at most `p_blocks` full blocks, those that are due again first. Returns how many; null while somebody else reads,
--- or erases: what is being erased is not read into the index once more.
+-- or erases: what is being erased is not read into the index once more. By key alone, as audit_advance: a planner
+-- without statistics would read the whole log for each block.
 CREATE FUNCTION audit_read_words(p_blocks integer) RETURNS integer LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, public, pg_temp AS $$
+SET search_path = pg_catalog, public, pg_temp
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     first bigint;
     full_blocks bigint;

@@ -71,6 +71,31 @@ def test_the_owner_is_refused_too_as_long_as_the_triggers_stand(
     assert Event.objects.count() == 1
 
 
+DERIVED = {"audit_word", "audit_word_block"}
+"""Made from the rest of the log, and made again where they are lost."""
+
+
+def test_l124_no_table_of_the_log_can_be_emptied_even_by_the_owner(
+    database: None, owner_connection: psycopg.Connection[Any]
+) -> None:
+    make_event()
+    rows = owner_connection.execute(
+        "SELECT relname FROM pg_class WHERE relname ^@ 'audit_' AND relkind IN ('r', 'p')"
+        " AND relnamespace = 'public'::regnamespace ORDER BY 1"
+    ).fetchall()
+    tables = [str(name) for (name,) in rows if not str(name).startswith("audit_word_")]
+    emptied = []
+    for table in set(tables) - DERIVED:
+        try:
+            with owner_connection.transaction(force_rollback=True):
+                owner_connection.execute(f"TRUNCATE {table}")
+            emptied.append(table)
+        except InsufficientPrivilege:
+            pass
+    assert emptied == []
+    assert len(tables) > 20  # the partitions are among them
+
+
 @pytest.mark.parametrize("statement", ["UPDATE {} SET kind = 'plan.approved'", "DELETE FROM {}", "TRUNCATE {}"])
 def test_a_month_made_later_is_guarded_like_the_others(
     owner_connection: psycopg.Connection[Any], far_month: str, statement: str

@@ -319,10 +319,39 @@ def test_the_application_s_role_can_erase_nothing_and_change_no_rule(statement: 
     assert isinstance(refused.value.__cause__, InsufficientPrivilege)
 
 
-def test_a_hold_cannot_be_deleted_even_by_the_owner(database: None, owner_connection: psycopg.Connection[Any]) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM audit_hold",
+        "TRUNCATE audit_hold",
+        "UPDATE audit_hold SET to_at = now()",
+        "UPDATE audit_hold SET agent = 'another', released_at = now()",
+        "UPDATE audit_hold SET released_at = NULL",
+        "DELETE FROM audit_retention",
+        "TRUNCATE audit_retention",
+        "UPDATE audit_pending SET at = now()",
+    ],
+)
+def test_a_hold_and_a_rule_cannot_be_taken_away_even_by_the_owner(
+    statement: str, database: None, owner_connection: psycopg.Connection[Any]
+) -> None:
+    make(1)
+    set_rule(Rule("*", 3, None), reason="x", actor=ADA)
     place_hold("a", Filters(), reason="b", actor=ADA)
     with pytest.raises(InsufficientPrivilege, match="append-only"):
-        owner_connection.execute("DELETE FROM audit_hold")
+        owner_connection.execute(statement)
+    assert ([hold.name for hold in find_holds()], [rule.kind for rule in find_rules()]) == (["a"], ["*"])
+
+
+def test_a_released_hold_stays_released_and_as_it_was(
+    database: None, owner_connection: psycopg.Connection[Any]
+) -> None:
+    place_hold("a", Filters(), reason="b", actor=ADA)
+    release_hold("a", reason="c", actor=ADA)
+    for change in ("released_at = NULL", "released_at = now()", "reason = 'another'"):
+        with pytest.raises(InsufficientPrivilege, match="append-only"):
+            owner_connection.execute(f"UPDATE audit_hold SET {change}")
+    assert find_holds() == []
 
 
 @pytest.mark.slow

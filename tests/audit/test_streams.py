@@ -12,6 +12,7 @@ import pytest
 from audit.proofs import advance, read_size
 from audit.recording import SYSTEM
 from plans import clock
+from plans.errors import kept
 from plans.registry_rules import RegistryError
 from plans.signatures import Secret, verify
 from reviewer.streams import sending
@@ -113,7 +114,7 @@ def test_what_was_not_taken_is_sent_again_under_the_same_id_and_nothing_is_left_
     sink.status = 500
     assert send_due() == 0
     stream = Stream.objects.get()
-    assert (stream.next_index, stream.failures, stream.last_error) == (0, 1, "The destination answered 500.")
+    assert (stream.next_index, stream.failures, kept(stream.last_error)) == (0, 1, "The destination answered 500.")
     assert (lag_of(stream).events, send_due(), len(sink.got)) == (1, 0, 1), "not due at once"
     sink.status = 200
     due_again()

@@ -13,12 +13,14 @@ from django.test import Client
 
 from audit.canonical import commit_to
 from audit.kinds import Kind
+from audit.merkle import hash_leaf
 from audit.notes import NoteError
 from audit.proofs import advance, ask_django, read_checkpoint
 from audit.recording import SYSTEM
 from audit.signing import read_signer
+from audit.tiles import TILE_WIDTH
 from audit.verification import verify_log
-from audit.verify import Report
+from audit.verify import GrowingTree, Report
 from tests.audit.auditing import assert_problem, told
 from tests.audit.making import make_event
 from tests.audit.sequencing import sequence, sequencing
@@ -281,6 +283,59 @@ def re_sign(superuser: psycopg.Connection[Any], event_id: str, folder: Path) -> 
     (folder / "signed").unlink()
     with sequencing(folder) as sequencer:
         sequencer.turn(heartbeat=0)
+
+
+_TURN_A_BIT = (
+    "UPDATE audit_tile SET hashes = set_byte(hashes, 44 * 32, get_byte(hashes, 44 * 32) # 1)"
+    " WHERE level = 0 AND number = 1 AND %s::uuid IS NOT NULL"
+)
+
+
+@pytest.mark.parametrize("upset", ["payload", "column", "leaf", "gone", "tile", "erased"])
+def test_damage_in_a_whole_tile_is_named_where_it_is(
+    database: None, tmp_path: Path, superuser: psycopg.Connection[Any], upset: str
+) -> None:
+    """The log above has no whole tile: such are checked in one go."""
+    make_many(superuser, 700)
+    assert sequence(tmp_path) == 700
+    assert verify().is_whole
+    event_id = ask_django("SELECT event_id FROM audit_sequence WHERE index = 300", [])[0][0]
+    statement, sentence = {
+        "payload": ("UPDATE audit_payload SET body = '{}' WHERE event_id = %s", "Its payload is not the one"),
+        "column": ("UPDATE audit_event SET actor_id = 'x' WHERE id = %s", "What is shown of it is not what"),
+        "leaf": ("UPDATE audit_event SET leaf = '\\x00' WHERE id = %s", "Its leaf is not the one in the tree."),
+        "gone": ("DELETE FROM audit_event WHERE id = %s", "The event at this place is gone."),
+        "tile": (_TURN_A_BIT, "Its leaf is not the one in the tree."),
+        "erased": ("DELETE FROM audit_payload WHERE event_id = %s", "Its payload is gone, and no event tells"),
+    }[upset]
+    superuser.execute(statement, [event_id])
+    report = verify()
+    assert report.first_bad_index == (0 if upset == "tile" else 300)
+    assert (300, True) in [(damage.index, damage.what.startswith(sentence)) for damage in report.damage]
+
+
+def test_a_checkpoint_inside_of_a_whole_tile_counts(
+    database: None, tmp_path: Path, superuser: psycopg.Connection[Any]
+) -> None:
+    make_many(superuser, 300)
+    sequence(tmp_path)
+    make_many(superuser, 400)
+    sequence(tmp_path)
+    assert verify().is_whole
+    superuser.execute("UPDATE audit_checkpoint SET root = sha256('x') WHERE size = 300")
+    assert not verify().is_whole
+
+
+def test_a_whole_tile_grows_the_tree_as_its_hashes_one_by_one_do() -> None:
+    hashes = [hash_leaf(number.to_bytes(4)) for number in range(3 * TILE_WIDTH + 7)]
+    one_by_one, by_tiles = GrowingTree(), GrowingTree()
+    for leaf_hash in hashes:
+        one_by_one.push(leaf_hash)
+    for first in range(0, 3 * TILE_WIDTH, TILE_WIDTH):
+        by_tiles.push_tile(hashes[first : first + TILE_WIDTH])
+    for leaf_hash in hashes[3 * TILE_WIDTH :]:
+        by_tiles.push(leaf_hash)
+    assert (by_tiles.root(), by_tiles.size, by_tiles.levels) == (one_by_one.root(), len(hashes), one_by_one.levels)
 
 
 def test_l125_sixteen_writers_raise_no_false_alarm(database: None, tmp_path: Path) -> None:

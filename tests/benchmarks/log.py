@@ -1,4 +1,4 @@
-"""The audit log at size: pages of searches, exports, a verification, histogram, facets and charts.
+"""The audit log at size: writing, pages of searches, words, exports, a verification, histogram, facets and charts.
 
 Run by name only (`make bench BENCH=log`): it fills a database first, some 3 GB and four minutes for a million events.
 BENCH_EVENTS says how many (1,000,000), BENCH_EXPORTED how many of them are exported in a round (200,000).
@@ -8,12 +8,18 @@ from tests.benchmarks.log_bulk import run_bulk
 from tests.benchmarks.log_fill import fill_log
 from tests.benchmarks.log_pages import run_pages
 from tests.benchmarks.log_views import run_views
+from tests.benchmarks.log_words import run_words
+from tests.benchmarks.log_write import run_write
 from tests.benchmarks.world import Production
 
 
 def run(ground: Production) -> None:
     """Fill the log and print everything about it."""
+    run_write(ground, "an empty log")
+    ground.empty()
     fill_log(ground)
+    run_write(ground, "a full one")
     run_pages()
+    run_words()
     run_views()
     run_bulk()

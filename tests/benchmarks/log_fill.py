@@ -100,6 +100,15 @@ _FILL = (
     + " SELECT audit_extend_tiles(%(first)s, string_agg(leaf_hash, ''::bytea ORDER BY at, id)) FROM events"
 )
 
+_SIZES = """
+SELECT what, sum(size) FROM (
+    SELECT CASE WHEN relname ~ '^audit_event_' AND relkind = 'r' THEN 'events'
+        WHEN relname ~ '^audit_event' THEN 'their indexes'
+        WHEN relname ~ '^audit_payload' THEN 'payloads' WHEN relname ~ '^audit_sequence' THEN 'places'
+        WHEN relname ~ '^audit_word' THEN 'words' ELSE 'the rest' END AS what, pg_relation_size(oid) AS size
+    FROM pg_class WHERE relkind IN ('r', 'i', 't')) AS parts GROUP BY what ORDER BY 2 DESC
+"""
+
 
 def fill_log(ground: Production, events: int = EVENTS) -> None:
     """`events` events over the last MONTHS months in an empty log, each at its place in the tree."""
@@ -122,8 +131,13 @@ def fill_log(ground: Production, events: int = EVENTS) -> None:
         for first in range(0, events, BATCH):
             last = min(first + BATCH, events) - 1
             connection.execute(_FILL, {"since": since, "step": step, "first": first, "last": last})
+        told = f"{time.monotonic() - began:.0f} s"
+        began = time.monotonic()
+        while connection.execute("SELECT audit_read_words(32)").fetchone() != (0,):
+            pass
+        words = time.monotonic() - began
         connection.execute("VACUUM ANALYZE")
-    note(
-        f"{events:,} events over {MONTHS} months, with leaves, payloads, places and tiles:"
-        f" {time.monotonic() - began:.0f} s"
-    )
+        sizes = connection.execute(_SIZES).fetchall()
+    note(f"{events:,} events over {MONTHS} months, with leaves, payloads, places and tiles: {told}")
+    note(f"their words: {words:.0f} s, {words / events * 1e6:.0f} µs an event")
+    note("; ".join(f"{name} {int(size) / 1e9:.2f} GB" for name, size in sizes))

@@ -5,6 +5,7 @@ rows of a page is one statement; their payloads and places are fetched by id in 
 """
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ DEEP = 10_000 * LIMIT
 DIMENSIONS = {"kind": "kind", "agent": "agent", "target": "target", "operation": "operation", "actor": "actor_id"}
 BUSY = 8
 """Of each dimension the most frequent values, among whose pairs the worst are looked for."""
+TIMES = 3
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "
 
 
@@ -30,6 +32,8 @@ class Pages:
     found: int = 0
     fetched: int = 0
     count: int = 0
+    seconds: float = 0.0
+    """What the whole page took, counting included: the best of TIMES."""
 
 
 @contextmanager
@@ -71,20 +75,25 @@ def run_pages() -> None:
     """Print pages read, and as a ratio of what the first page without filters reads."""
     ((newest,),) = _ask("SELECT max(at) FROM audit_event", [])
     month = {"since": newest - timedelta(days=70), "until": newest - timedelta(days=40)}
-    base = _measure(Case("no filter", {}))[0].found
+    start = _measure(Case("no filter", {}))[0]
+    base = start.found
     note(f"pages of 8 kB, of a page of {LIMIT} events: to find them (in brackets against {base}); to fetch the rest")
-    worst: dict[str, tuple[int, str]] = {}
+    note(f"and what the page takes, against the first without filters ({start.seconds * 1000:.1f} ms)")
+    worst: dict[str, tuple[float, str]] = {}
     for case in (Case("no filter", {}), Case("time", {}, **month), *_cases(month)):
         first, deep, matches = _measure(case)
         flag = " OVER 100" if max(first.found, deep.found) > 100 else ""
         note(
             f"{case.name:<38} {matches:>10,} events: first {first.found:>5,} ({first.found / base:5.1f}),"
             f" deep {deep.found:>5,} ({deep.found / base:5.1f}); {first.fetched:>4,} and {deep.fetched:>4,};"
-            f" to count {first.count:,}{flag}"
+            f" to count {first.count:,}; time {first.seconds / start.seconds:.1f} and"
+            f" {deep.seconds / start.seconds:.1f}{flag}"
         )
         for what, pages in (("first", first), ("deep", deep)):
             worst[f"{what} found"] = max(worst.get(f"{what} found", (0, "")), (pages.found, case.name))
             worst[f"{what} fetched"] = max(worst.get(f"{what} fetched", (0, "")), (pages.fetched, case.name))
+            ratio = round(pages.seconds / start.seconds, 1)
+            worst[f"{what} time"] = max(worst.get(f"{what} time", (0, "")), (ratio, case.name))
     note("worst: " + "; ".join(f"{what} {pages:,} ({name})" for what, (pages, name) in worst.items()))
 
 
@@ -148,7 +157,6 @@ def _measure(case: Case) -> tuple[Pages, Pages, int]:
     from audit.cursors import ByTime, seal
     from audit.filters import Filters, Search
     from audit.kinds import Kind
-    from audit.queries import find_events
 
     values = dict(case.values)
     where = [f"{column} = %s" for column in values]
@@ -159,8 +167,7 @@ def _measure(case: Case) -> tuple[Pages, Pages, int]:
     kinds = (Kind(values.pop("kind")),) if "kind" in values else ()
     named: dict[str, Any] = {{"actor_id": "actor"}.get(column, column): value for column, value in values.items()}
     search = Search(Filters(kinds=kinds, from_at=case.since, to_at=case.until, **named), limit=LIMIT)
-    with counting_pages() as first:
-        find_events(search, reader="bench")
+    first = measure_page(search)
     condition = " AND ".join(where) or "true"
     ((matches,),) = _ask(f"SELECT count(*) FROM audit_event WHERE {condition}", parameters)
     place = min(DEEP, matches * 9 // 10)
@@ -170,9 +177,22 @@ def _measure(case: Case) -> tuple[Pages, Pages, int]:
     if not rows:
         return first, Pages(), matches
     cursor = seal(ByTime(at=rows[0][0], id=rows[0][1]), search, "bench")
-    with counting_pages() as later:
-        find_events(replace(search, cursor=cursor), reader="bench")
-    return first, later, matches
+    return first, measure_page(replace(search, cursor=cursor)), matches
+
+
+def measure_page(search: Any) -> Pages:
+    """Pages and time of one page of that search."""
+    from audit.queries import find_events
+
+    with counting_pages() as pages:
+        find_events(search, reader="bench")
+    taken = []
+    for _ in range(TIMES):
+        began = time.perf_counter()
+        find_events(search, reader="bench")
+        taken.append(time.perf_counter() - began)
+    pages.seconds = min(taken)
+    return pages
 
 
 def _ask(statement: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
