@@ -21,11 +21,12 @@ WIDTH: Final = 256
 """Places of a block, as the database's audit_read_words() has them."""
 LOOKED_THROUGH: Final = 40
 """Blocks that are counted at most."""
-# The index has the first so many characters of a word; shorter ones than STEM are meant whole.
+# The index has the first so many characters of a word. Shorter ones than STEM are meant whole.
 KEPT: Final = 16
 STEM: Final = 3
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-([0-9a-f]{12})", re.IGNORECASE)
-_LAST: Final = "\U0010ffff"
+# What is behind every word that goes on, and before all of them.
+_ANY, _NOTHING = "\U0010ffff", "\x01"
 
 
 def select_blocks(filters: Filters, columns: str) -> tuple[str, list[Any]]:
@@ -103,15 +104,10 @@ def find_blocks(filters: Filters, *, below: int, above: int = 0) -> Iterator[int
 
 def _find_known(filters: Filters, highest: int, lowest: int) -> Iterator[int]:
     parts = _parts(filters.words)
-    # What is short is in nearly every block, in some word's beginning: it is asked for whole, or not at all.
-    parts = [part for part in parts if len(part) >= STEM] or parts
     by_word = " INTERSECT ".join(
         "SELECT block FROM audit_word WHERE word >= %s AND word < %s AND block BETWEEN %s AND %s" for _ in parts
     )
-    parameters: list[Any] = []
-    for part in parts:
-        end = part + _LAST if len(part) >= STEM else part + "\x01"
-        parameters += [part, end, lowest, highest]
+    parameters: list[Any] = [value for part in parts for value in (*part, lowest, highest)]
     times, of_times = "", []
     if filters.from_at is not None:
         times += " AND b.newest >= %s"
@@ -128,12 +124,25 @@ def _find_known(filters: Filters, highest: int, lowest: int) -> Iterator[int]:
     yield from (block for (block,) in rows)
 
 
-def _parts(words: Iterable[str]) -> list[str]:
-    """The words of the index that the words asked for begin with, or are made of."""
+def _parts(words: Iterable[str]) -> list[tuple[str, str]]:
+    """From where to before where the index has what the words asked for are made of.
+
+    A word's last part may go on, unless it is short or a number: in some word's beginning such are nearly everywhere.
+    """
     spelled = [json.dumps(word, ensure_ascii=False)[1:-1] for word in words]
     # Of an id the index knows the last part alone.
-    told = " ".join(match[2] if (match := _UUID.fullmatch(word)) else word for word in spelled)
-    return sorted(row[0] for row in ask_django("SELECT audit_words(%s)", [told]))
+    told = [match[2] if (match := _UUID.fullmatch(word)) else word for word in spelled]
+    rows = ask_django(
+        "SELECT w.word, lead(w.word) OVER (PARTITION BY a.place ORDER BY w.place) IS NULL AND a.told ~ '[[:alnum:]]$'"
+        " FROM unnest(%s::text[]) WITH ORDINALITY AS a (told, place)"
+        " CROSS JOIN LATERAL audit_words(a.told) WITH ORDINALITY AS w (word, place)",
+        [told],
+    )
+    return sorted({(word, word + (_ANY if _may_go_on(word, is_last) else _NOTHING)) for word, is_last in rows})
+
+
+def _may_go_on(word: str, is_last: bool) -> bool:
+    return len(word) >= KEPT or (is_last and len(word) >= STEM and not word.isdigit())
 
 
 def _growing(blocks: Iterable[int]) -> Iterator[Sequence[int]]:

@@ -21,10 +21,10 @@ CREATE INDEX audit_word_block_due ON audit_word_block (block) WHERE is_due;
 """
 
 WORDS = r"""
--- The words of a text: runs of letters and digits, in small letters. A payload is JSON, where a line's end is \n: the
+-- The words of a text, as often as it has them and in their order: runs of letters and digits, in small letters. A payload is JSON, where a line's end is \n: the
 -- letter of an escape is part of no word.
 CREATE FUNCTION audit_words(told text) RETURNS SETOF text LANGUAGE sql IMMUTABLE AS $$
-    SELECT DISTINCT left(word, 16)
+    SELECT left(word, 16)
     FROM regexp_split_to_table(lower(regexp_replace(told, '\\[bfnrt\\"]', ' ', 'g')), '[^[:alnum:]]+') AS word
     WHERE word <> ''
 $$;

@@ -1,4 +1,4 @@
-"""Three verifiers that are not ours: they accept the vectors and a log of this very run, and refuse what must fail."""
+"""Four verifiers that are not ours: they accept the vectors and a log of this very run, and refuse what must fail."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ from audit.proofs import ask_django, prove_event, read_checkpoint, read_tree
 from audit.recording import SYSTEM
 from audit.signing import read_signer
 from reviewer.installation import PROJECT
-from tests.audit.independent import GO_MOD, find_go, independent
+from tests.audit.independent import GO_MOD, find_foreign, find_go, independent
 from tests.audit.making import make_event
 from tests.audit.sequencing import sequence
 from tests.audit.test_sequencer import make_many
@@ -98,6 +98,19 @@ def ask_tlog_scales(cases: list[Case]) -> list[bool]:
     return [accepts(check, case, Exception) for case in cases]
 
 
+def ask_aics(cases: list[Case]) -> list[bool]:
+    done = subprocess.run(
+        [find_foreign("aics_tlog"), str(HERE / "independent_aics.py")],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [bool(verdict) for verdict in json.loads(done.stdout)]
+
+
 def unhex(case: Case, name: str) -> bytes:
     return bytes.fromhex(case[name])
 
@@ -110,9 +123,17 @@ def accepts(check: Callable[[Case], None], case: Case, refusal: type[Exception])
     return True
 
 
-VERIFIERS: dict[str, Verifier] = {"go": ask_go, "metamorphic-log": ask_metamorphic, "tlog-scales": ask_tlog_scales}
-# Texts that this program is known to read more freely than the specification (vectors, `verified_by`).
-READS_FREELY = {"tlog-scales": {"leading zero size", "CRLF line ends", "trailing newline missing"}}
+VERIFIERS: dict[str, Verifier] = {
+    "go": ask_go,
+    "metamorphic-log": ask_metamorphic,
+    "tlog-scales": ask_tlog_scales,
+    "aics-tlog": ask_aics,
+}
+# Texts that these programs are known to read more freely than the specification (vectors, `verified_by`).
+READS_FREELY = {
+    "tlog-scales": {"leading zero size", "CRLF line ends", "trailing newline missing"},
+    "aics-tlog": {"trailing newline missing"},
+}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if name == "go" else ()) for name in VERIFIERS])
