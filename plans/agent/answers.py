@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from plans.agent.http import Answer, NoAnswer
 from plans.agent.json_text import JsonValue
-from plans.agent.line import Line
 from plans.agent.outcomes import (
     Abandoned,
     Change,
@@ -50,11 +49,18 @@ class Surface:
 Verdict: TypeAlias = Ended | Waiting | Again | Follow | Surface
 
 
+class Discreet(Protocol):
+    """Knows secrets that no text may show."""
+
+    def hide(self, text: str, token: Secret | None) -> str:
+        """The text without them, and without this token."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
     """Reads answers about one plan, and leaves the line's secrets and the plan's token out of what it hands on."""
 
-    line: Line
+    line: Discreet
     plan: Plan
     token: Secret | None
 

@@ -115,6 +115,10 @@ class AsyncTask:
         """As `Task.plans`."""
         return await self._call(Task.plans)
 
+    async def find(self, plan_id: str) -> Plan | None:
+        """As `Task.find`."""
+        return await self._call(lambda task: task.find(plan_id))
+
     async def end(self) -> list[EndedPlan]:
         """As `Task.end`; a cancellation waits until it is done."""
         return await _run_to_its_end(lambda: Task.end(self._task()))
@@ -127,7 +131,7 @@ class AsyncTask:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if os.getpid() == self._pid:
-            await self.end()
+            await _run_to_its_end(lambda: self._task()._leave(error))
 
     async def _call(self, act: Callable[[Task], T]) -> T:
         return await _run(lambda: act(self._task()))

@@ -86,23 +86,8 @@ class _Connection(HTTPConnection):
         super().request(*args, **options)
 
 
-class _TlsConnection(HTTPSConnection):
-    debuglevel = 0
-
-    def connect(self) -> None:
-        stopping.watch(self)
-        why = ""
-        try:
-            super().connect()
-        except (OSError, urllib3.exceptions.HTTPError) as failure:
-            why = type(failure).__name__
-        if why:
-            raise NotConnected(why)
-        stopping.check()
-
-    def request(self, *args: Any, **options: Any) -> None:
-        stopping.watch(self)
-        super().request(*args, **options)
+class _TlsConnection(_Connection, HTTPSConnection):
+    """The same, over TLS."""
 
 
 class _Pool(urllib3.HTTPConnectionPool):
@@ -113,12 +98,8 @@ class _Pool(urllib3.HTTPConnectionPool):
         super()._put_conn(conn)
 
 
-class _TlsPool(urllib3.HTTPSConnectionPool):
+class _TlsPool(_Pool, urllib3.HTTPSConnectionPool):
     ConnectionCls = _TlsConnection
-
-    def _put_conn(self, conn: "BaseHTTPConnection | None") -> None:
-        stopping.unwatch()
-        super()._put_conn(conn)
 
 
 class Http:

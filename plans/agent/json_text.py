@@ -58,12 +58,17 @@ def members_as_written(text: str) -> dict[str, msgspec.Raw]:
 
 def read(body: bytes) -> JsonValue:
     """The value of an answer's body. ValueError where it is not JSON."""
-    value: JsonValue = json.loads(body.decode(), parse_int=_integer, parse_constant=_refuse)
+    value: JsonValue = json.loads(body.decode(), parse_int=_integer, parse_float=_fraction, parse_constant=_refuse)
     return value
 
 
 def _integer(digits: str) -> Any:
     return int(digits) if len(digits) <= _LONGEST_INTEGER else digits
+
+
+def _fraction(digits: str) -> Any:
+    value = float(digits)
+    return value if math.isfinite(value) else digits  # an infinity could not be written as JSON again
 
 
 def _refuse(name: str) -> Any:

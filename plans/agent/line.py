@@ -1,7 +1,7 @@
 """A line to one desk for one agent: its address and secrets, its clock, the store, and how patiently to ask."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -100,27 +100,7 @@ class Line:
         plan_write: PlanWrite | None = None, plan_id: str | None = None,
     ) -> DeskError:  # fmt: skip
         """What to raise for an answer there is no outcome for. Its text is rid of every secret of this line."""
-        if isinstance(answer, NoAnswer):
-            said: PlanWrite = "possible" if answer.may_have_arrived else "none"
-            return DeskUnavailable(
-                f"The desk gave no answer: {answer.why}", slug="unreachable", advice="retry_same_key",
-                plan_write=plan_write or said, plan_id=plan_id,
-            )  # fmt: skip
-        members = answer.members()
-        text = members.get("detail") or members.get("title") or "The desk answered what it should not"
-        errors = members.get("errors")
-        if isinstance(errors, list) and errors:
-            text = f"{text} {json_text.freeze(errors[:10])}"
-        advice = members.get("next")
-        is_later = answer.status in (429, 503)
-        return (DeskUnavailable if is_later else kind)(
-            self.hide(str(text), token),
-            slug=self.hide(answer.slug, token),
-            status=answer.status,
-            advice=advice if isinstance(advice, str) else None,
-            plan_write=plan_write or ("none" if 400 <= answer.status < 500 else "possible"),
-            plan_id=plan_id,
-        )
+        return error_of(answer, lambda text: self.hide(text, token), kind, plan_write=plan_write, plan_id=plan_id)
 
     def hide(self, text: str, token: Secret | None) -> str:
         """The text without this line's secrets and this token."""
@@ -128,6 +108,34 @@ class Line:
             text = Secret(self.webhook_secret.reveal()).hide_in(text)
         text = self.api_key.hide_in(text)
         return token.hide_in(text) if token is not None else text
+
+
+def error_of(
+    answer: Answer | NoAnswer, hide: Callable[[str], str], kind: type[DeskError] = DeskError, *,
+    plan_write: PlanWrite | None = None, plan_id: str | None = None,
+) -> DeskError:  # fmt: skip
+    """What to raise for an answer there is no outcome for. `hide` takes secrets out of a text."""
+    if isinstance(answer, NoAnswer):
+        said: PlanWrite = "possible" if answer.may_have_arrived else "none"
+        return DeskUnavailable(
+            f"The desk gave no answer: {answer.why}", slug="unreachable", advice="retry_same_key",
+            plan_write=plan_write or said, plan_id=plan_id,
+        )  # fmt: skip
+    members = answer.members()
+    text = members.get("detail") or members.get("title") or "The desk answered what it should not"
+    errors = members.get("errors")
+    if isinstance(errors, list) and errors:
+        text = f"{text} {json_text.freeze(errors[:10])}"
+    advice = members.get("next")
+    is_later = answer.status in (429, 503)
+    return (DeskUnavailable if is_later else kind)(
+        hide(str(text)),
+        slug=hide(answer.slug),
+        status=answer.status,
+        advice=advice if isinstance(advice, str) else None,
+        plan_write=plan_write or ("none" if 400 <= answer.status < 500 else "possible"),
+        plan_id=plan_id,
+    )
 
 
 def is_worth_a_retry(answer: Answer | NoAnswer) -> bool:

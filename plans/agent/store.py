@@ -69,6 +69,7 @@ class FileStore:
         self.path = Path(path)
         self._file = self.path / "plans.sqlite3"
         self._db: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None
         _prepare(self.path, self._file)
         with _alone.lock:
             _stores.add(self)
@@ -104,6 +105,7 @@ class FileStore:
             is_whole = False
             try:
                 db = self._db = self._db or self._connect()
+                self._check_is_there()
                 db.execute(begin)
                 yield db
                 db.execute("COMMIT")
@@ -114,8 +116,15 @@ class FileStore:
                 if not is_whole:
                     self.close()
 
+    def _check_is_there(self) -> None:
+        """A connection goes on in a file that nobody will find again: what is put there is lost with the process."""
+        if _identity(self._file) != self._opened:
+            raise StoreError(f"{self._file} was removed or replaced while it was in use.")
+
     def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._file, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
+        self._opened = _identity(self._file)  # before: a file that is replaced meanwhile is found out at once
+        where = f"{self._file.absolute().as_uri()}?mode=rw"  # a file that is gone is not made anew, empty
+        db = sqlite3.connect(where, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False, uri=True)
         try:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 db.execute(f"PRAGMA {pragma}")
@@ -215,6 +224,15 @@ class _Texts:
 
     def find(self, prefix: str) -> list[tuple[str, str]]:
         return sorted((key, text) for key, text in self.texts.items() if key.startswith(prefix))
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Which file it is; None where there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _make_table(db: sqlite3.Connection) -> None:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 
 from plans.agent import committing, json_text, planning, stopping, telling, waiting
 from plans.agent.comparing import Replanned, compare
-from plans.agent.errors import DeskError, ForeignPlan, NotJson, TaskEnded
+from plans.agent.errors import DeskError, ForeignPlan, NotJson, StoreError, TaskEnded
 from plans.agent.feeding import TargetAnswer, hide_answer, read_dry_run
 from plans.agent.json_text import compose
 from plans.agent.ledger import Untold
@@ -225,6 +225,10 @@ class Task:
         """The task's plans, of earlier runs too, in the order they were made, as last known here."""
         return [Known(stored.plan, stored.state) for stored in self._stored()]
 
+    def find(self, plan_id: str) -> Plan | None:
+        """The task's plan of this id, the first one made; None where the task has none."""
+        return next((known.plan for known in self.plans() if known.plan.plan_id == plan_id), None)
+
     def end(self) -> list[EndedPlan]:
         """Ends the task and tells the desk: its plans that are not decided are abandoned. May be repeated.
 
@@ -255,7 +259,16 @@ class Task:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if os.getpid() == self._pid:
+            self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Ends the task; a store that fails then is said aloud, and never hides why the context was left."""
+        try:
             self.end()
+        except StoreError as failure:
+            if error is None:
+                raise
+            telling.warn(f"Task {self.task_id} was left and could not be ended: {failure}")
 
     # its own
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -41,6 +41,12 @@ NEXT: Final = {
 }
 """What a model is to do about each outcome (CONTRACT section 7)."""
 
+NEXT_WHILE: Final = {
+    "committing": "It is being written at this moment. Read it with get_plan, and plan nothing anew.",
+    "fenced": "Another plan is being written there, and nothing of this one is. Commit the same plan again later.",
+}
+"""The same while it waits for something else than people."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -69,6 +75,27 @@ class ToolAnswer:
         return json.dumps(self.members, ensure_ascii=False)
 
 
+class Work(Protocol):
+    """What the tools act on: a task of the SDK, or, inside a desk, the desk itself for one agent's task."""
+
+    def dry_run(
+        self, operation: str, inputs: Mapping[str, object], *, intent: str | None = None, summary: str | None = None
+    ) -> Plan:
+        """As `Task.dry_run`."""
+
+    def find(self, plan_id: str) -> Plan | None:
+        """As `Task.find`."""
+
+    def commit(self, plan: Plan) -> Outcome:
+        """As `Task.commit`."""
+
+    def wait(self, plan: Plan, timeout: float | None = None) -> Outcome:
+        """As `Task.wait`; it is asked with a timeout of 0 alone."""
+
+    def abandon(self, plan: Plan, reason: AbandonReason = "intent_changed") -> Outcome:
+        """As `Task.abandon`."""
+
+
 class _Published(msgspec.Struct, frozen=True):
     """A tool as `GET /api/v1/tools` publishes it (CONTRACT 5.3)."""
 
@@ -87,8 +114,8 @@ class _Answer(msgspec.Struct, frozen=True):
 class Toolbox:
     """The tools of one task. `Toolbox.of(task)` asks the desk which hosted operations this agent may use."""
 
-    def __init__(self, task: Task, published: Mapping[str, _Published]) -> None:
-        self._task = task
+    def __init__(self, work: Work, published: Mapping[str, _Published]) -> None:
+        self._work = work
         self.published = published
         self.tools = [*(Tool(one.name, one.description, one.model) for one in published.values()), *OWN_TOOLS]
 
@@ -100,10 +127,9 @@ class Toolbox:
         if isinstance(answer, NoAnswer) or answer.status != 200:
             raise line.error(answer, plan_write="none")
         try:
-            found = msgspec.json.decode(answer.body, type=_Answer).tools
+            return cls(task, read_published(answer.body))
         except msgspec.DecodeError:
             raise line.error(answer, plan_write="none") from None
-        return cls(task, {one.name: one for one in found if one.step == "dry_run"})
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         """Does what the tool says. Unknown or missing arguments are an error, and then nothing is sent.
@@ -136,11 +162,11 @@ class Toolbox:
 
     def undecided(self, plan_id: object, fingerprint: object) -> ToolAnswer | None:
         """The answer to show while people still have to decide this plan; None where commit_plan has more to say."""
-        plan = self._find(plan_id)
+        plan = self._work.find(str(plan_id))
         if plan is None or not plan.needs_approval or plan.input_fingerprint != fingerprint:
             return None
         try:
-            outcome = self._task.wait(plan, timeout=0)
+            outcome = self._work.wait(plan, timeout=0)
         except AgentError:
             return None  # the commit meets it too, and answers it
         return _told(outcome) if isinstance(outcome, Waiting) and outcome.reason == "approval" else None
@@ -148,36 +174,34 @@ class Toolbox:
     def _plan(self, tool: _Published, arguments: Mapping[str, Any]) -> ToolAnswer:
         filled = {name: value for name, value in arguments.items() if value is not None}
         inputs = _without_nulls(filled.pop("inputs"), tool.wire["properties"]["inputs"])
-        plan = self._task.dry_run(tool.operation, inputs, **filled)
+        plan = self._work.dry_run(tool.operation, inputs, **filled)
         return _answer("planned", _shown(plan))
 
     def _commit(self, arguments: Mapping[str, Any]) -> ToolAnswer:
-        plan = self._find(arguments["plan_id"])
+        plan = self._work.find(arguments["plan_id"])
         if plan is None:
             return _error(f"This task has no plan {arguments['plan_id']}; nothing was sent.", slug="never-planned")
         if plan.input_fingerprint != arguments["input_fingerprint"]:
             return _error("This is not the plan's input_fingerprint; nothing was sent.", slug="fingerprint-mismatch")
-        return _told(self._task.commit(plan))
+        return _told(self._work.commit(plan))
 
     def _get(self, arguments: Mapping[str, Any]) -> ToolAnswer:
-        plan = self._find(arguments["plan_id"])
+        plan = self._work.find(arguments["plan_id"])
         if plan is None:
             return _error(f"This task has no plan {arguments['plan_id']}.", slug="never-planned")
-        told = _told(self._task.wait(plan, timeout=0))
-        if told.members["outcome"] == "waiting" and plan.needs_approval is False:
+        told = _told(self._work.wait(plan, timeout=0))
+        is_for_people = told.members["outcome"] == "waiting" and told.members["reason"] == "approval"
+        if is_for_people and plan.needs_approval is False:
             told = _answer("planned", {})
         return ToolAnswer({**_shown(plan), **told.members})
 
     def _abandon(self, arguments: Mapping[str, Any]) -> ToolAnswer:
-        plan = self._find(arguments["plan_id"])
+        plan = self._work.find(arguments["plan_id"])
         if plan is None:
             return _error(f"This task has no plan {arguments['plan_id']}.", slug="never-planned")
         if arguments["reason"] not in REASONS:
             return _error(f"The reason must be one of {', '.join(REASONS)}; nothing was abandoned.")
-        return _told(self._task.abandon(plan, arguments["reason"]))
-
-    def _find(self, plan_id: object) -> Plan | None:
-        return next((known.plan for known in self._task.plans() if known.plan.plan_id == plan_id), None)
+        return _told(self._work.abandon(plan, arguments["reason"]))
 
 
 class AsyncToolbox:
@@ -200,6 +224,11 @@ class AsyncToolbox:
     async def undecided(self, plan_id: object, fingerprint: object) -> ToolAnswer | None:
         """As `Toolbox.undecided`."""
         return await self._task._call(lambda _: self._box.undecided(plan_id, fingerprint))
+
+
+def read_published(body: bytes) -> dict[str, _Published]:
+    """The dry-run tools, by name, in an answer of `GET /api/v1/tools`. Raises msgspec.DecodeError for anything else."""
+    return {one.name: one for one in msgspec.json.decode(body, type=_Answer).tools if one.step == "dry_run"}
 
 
 def _closed(**properties: Json) -> Json:
@@ -302,7 +331,11 @@ def _shown(plan: Plan) -> Json:
 
 
 def _told(outcome: Outcome) -> ToolAnswer:
-    return _answer(type(outcome).__name__.lower(), cast(Json, _plain(dataclasses.asdict(outcome))))
+    members = cast(Json, _plain(dataclasses.asdict(outcome)))
+    told = _answer(type(outcome).__name__.lower(), members)
+    if isinstance(outcome, Waiting) and outcome.reason in NEXT_WHILE:
+        told.members["next"] = NEXT_WHILE[outcome.reason]
+    return told
 
 
 def _plain(value: object) -> object:

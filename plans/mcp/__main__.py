@@ -8,10 +8,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from mcp.server.stdio import stdio_server
-
 from plans.agent import AgentError, AsyncTask, Desk, FileStore, MemoryStore, Pace
-from plans.mcp.server import make_server
+from plans.mcp.stdio import talk
 
 FAREWELL: Final = 3.0
 """Seconds to tell the desk of the end: a client kills a server 4 s after it closed its input."""
@@ -60,7 +58,7 @@ async def serve(task: AsyncTask) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with task:
-        session = asyncio.create_task(_talk(task))
+        session = asyncio.create_task(talk(task))
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait([session, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -69,12 +67,6 @@ async def serve(task: AsyncTask) -> None:
         sys.stderr.flush()
         os._exit(0)  # a thread still reads stdin, and nothing but its client can end that
     session.result()
-
-
-async def _talk(task: AsyncTask) -> None:
-    server = make_server(task)
-    async with stdio_server() as (received, sent):
-        await server.run(received, sent, server.create_initialization_options())
 
 
 def _say(task_id: str, ended: list[str]) -> None:

@@ -1,7 +1,7 @@
-"""An agent's task as an MCP server: its tools, listed and called. Tokens never leave the process."""
+"""Tools as an MCP server: listed and called. What they act on is the caller's; no token passes through here."""
 
-import asyncio
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -17,14 +17,16 @@ from mcp_types import (
 )
 from mcp_types import Tool as McpTool
 
-from plans.agent import AsyncTask, DeskError
-from plans.agent.toolbox import AsyncToolbox, Tool, ToolAnswer, untold
+from plans.agent import DeskError
+from plans.agent.toolbox import Tool, ToolAnswer, untold
+
+VERSION: Final = "0.1.0"
+"""The distribution's (pyproject.toml)."""
 
 INSTRUCTIONS: Final = (
     "Every write takes two steps. A tool ending in _dry_run plans it and writes nothing; commit_plan then writes "
     "exactly that, once. Where a person has to decide, commit_plan answers waiting, and get_plan says later what was "
-    "decided. While an outcome is unknown, never plan the same thing again. When the session closes, plans that "
-    "nobody has decided are abandoned."
+    "decided. While an outcome is unknown, never plan the same thing again."
 )
 
 _HINTS: Final = {
@@ -37,45 +39,58 @@ _HINTS: Final = {
 }
 
 
-def make_server(task: AsyncTask) -> Server[dict[str, Any]]:
-    """The server of this task, for any of the package's transports. It asks the desk for its tools when first needed,
-    and again whenever they are listed. Whoever opened the task ends it."""
-    tools = _Tools(task)
-    return Server("plandesk", instructions=INSTRUCTIONS, on_list_tools=tools.list, on_call_tool=tools.call)
+class Tools(Protocol):
+    """The tools of one caller."""
+
+    async def list(self) -> Sequence[Tool]:
+        """All of them, as they are now. Raises DeskError where the desk does not say."""
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+        """What the tool says. Raises LookupError for a name that is no tool, DeskError where the desk does not say."""
 
 
-class _Tools:
-    def __init__(self, task: AsyncTask) -> None:
-        self._task = task
-        self._box: AsyncToolbox | None = None
-        self._opening = asyncio.Lock()
+def make_server(tools: Tools, *, ending: str) -> Server[dict[str, Any]]:
+    """The server of these tools, for any of the package's transports. `ending` tells a model what ends its plans."""
+    spoken = _Spoken(tools)
+    return Server(
+        "plandesk",
+        title="Plandesk",
+        version=VERSION,
+        instructions=f"{INSTRUCTIONS} {ending}",
+        get_tool_input_schema=_no_headers,
+        on_list_tools=spoken.list,
+        on_call_tool=spoken.call,
+    )
+
+
+class _Spoken:
+    """The tools in the protocol's words."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
 
     async def list(
         self, context: ServerRequestContext[dict[str, Any]], params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         try:
-            self._box = await AsyncToolbox.of(self._task)
+            return ListToolsResult(tools=[_tool(one) for one in await self._tools.list()])
         except DeskError as error:
             raise MCPError(code=-32000, message=f"The desk does not say which tools there are: {error}") from None
-        return ListToolsResult(tools=[_tool(one) for one in self._box.tools])
 
     async def call(
         self, context: ServerRequestContext[dict[str, Any]], params: CallToolRequestParams
     ) -> CallToolResult:
         try:
-            box = await self._open()
+            return _result(await self._tools.call(params.name, params.arguments or {}))
         except DeskError as error:
             return _result(untold(error))
-        try:
-            return _result(await box.call(params.name, params.arguments or {}))
         except LookupError:
-            raise MCPError(code=INVALID_PARAMS, message=f"There is no tool {params.name!r}.") from None
+            raise MCPError(code=INVALID_PARAMS, message=f"There is no tool {params.name[:80]!r}.") from None
 
-    async def _open(self) -> AsyncToolbox:
-        async with self._opening:
-            if self._box is None:
-                self._box = await AsyncToolbox.of(self._task)
-            return self._box
+
+def _no_headers(name: str) -> None:
+    """No argument of any tool is repeated in a header; without this the package lists all tools before every call."""
+    return
 
 
 def _tool(tool: Tool) -> McpTool:

@@ -16,7 +16,8 @@ from plans.demo.models import Customer, Invoice
 from reviewer.installation import PROJECT
 from tests import makers
 from tests.fixtures import Site
-from tests.plans.agent.tooling import approve, bot, rows
+from tests.plans.agent.tooling import MOVE, approve, bot, rows
+from tests.plans.mcp.over_http import headers_for, tool_call
 
 __all__ = ["bot"]
 
@@ -42,7 +43,7 @@ def start(example: str, site: Site, bot: makers.MadeAgent, folder: Path) -> "sub
 
 def test_every_example_of_the_guide_has_a_test() -> None:
     assert len(EXAMPLES) == len(re.findall(r"```(?:python|json)\n", GUIDE))
-    assert set(EXAMPLES) == {*MODELS, "configuration", "toolbox"}
+    assert set(EXAMPLES) == {*MODELS, "configuration", "mounted", "toolbox"}
 
 
 @pytest.mark.slow
@@ -74,6 +75,17 @@ def test_the_configuration_names_what_the_server_reads() -> None:
     server = json.loads(EXAMPLES["configuration"])["mcpServers"]["plandesk"]
     assert server["args"] == ["-m", "plans.mcp"]
     assert set(server["env"]) == {"DESK", "DESK_API_KEY", "DESK_AGENT"}
+
+
+def test_the_other_configuration_leads_to_the_desks_own_server(site: Site, bot: makers.MadeAgent) -> None:
+    server = json.loads(EXAMPLES["mounted"])["mcpServers"]["plandesk"]
+    assert set(server["headers"]) == {"Authorization", "Plandesk-Task"}
+    url = server["url"].replace("https://desk.example", site.url)
+    headers = {**server["headers"], "Authorization": server["headers"]["Authorization"].replace("...", bot.api_key)}
+    sent = tool_call("address_update_dry_run", MOVE)
+    answer = site.http.request("POST", url, json=sent, headers={**headers_for(sent, bot.api_key), **headers})
+    assert answer.json()["result"]["structuredContent"]["outcome"] == "planned"
+    assert [row.task.task_id for row in rows()] == ["ticket-9913"]
 
 
 def test_what_the_guide_names_and_links_to_is_there() -> None:

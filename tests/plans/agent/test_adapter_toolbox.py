@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from plans.agent import Desk, Task
-from plans.agent.toolbox import NEXT, Toolbox, _Published, _without_nulls
+from plans.agent.toolbox import NEXT, NEXT_WHILE, Toolbox, _Published, _without_nulls
 from tests.plans.agent.scripted_desk import ScriptedDesk, Step, drop, drop_after, problem
 
 MOVE = {"customer_id": "77", "address": "2 Mill Lane"}
@@ -49,7 +49,7 @@ def plan(box: Toolbox, **inputs: Any) -> dict[str, Any]:
 def commit(box: Toolbox, named: dict[str, Any]) -> dict[str, Any]:
     answer = box.call("commit_plan", named)
     assert not answer.is_error, answer
-    assert answer.members["next"] == NEXT[answer.members["outcome"]]
+    assert answer.members["next"] == NEXT_WHILE.get(str(answer.members.get("reason")), NEXT[answer.members["outcome"]])
     assert "pt_secret" not in answer.text
     return answer.members
 
@@ -72,6 +72,18 @@ def test_every_answer_to_a_commit_is_a_result_and_not_an_error(
     named = plan(box)
     server.next("commit", *[problem(status, slug, **members)] * 40)
     assert commit(box, named)["outcome"] == outcome
+
+
+@pytest.mark.parametrize("state", ["committing", "pending"])
+def test_a_plan_that_is_being_written_is_not_told_as_one_to_commit(
+    box: Toolbox, server: ScriptedDesk, state: str
+) -> None:
+    named = plan(box)
+    server.set_state(named["plan_id"], state)
+    told = box.call("get_plan", {"plan_id": named["plan_id"]}).members
+    assert (told["outcome"], told["next"]) == (
+        ("waiting", NEXT_WHILE["committing"]) if state == "committing" else ("planned", NEXT["planned"])
+    )
 
 
 def test_an_unknown_outcome_is_a_result_and_the_same_call_finds_out_with_the_same_key(
