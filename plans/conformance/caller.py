@@ -95,9 +95,18 @@ class Caller:
 
     def dry_run(self, *, short: bool = False) -> Dry:
         """A new plan. Raises Failed where the answer is none."""
+        found = self.dry_run_or_later(short=short)
+        if isinstance(found, Answer):
+            raise Failed(f"The dry run answered {found.status}.")
+        return found
+
+    def dry_run_or_later(self, *, short: bool = False) -> Dry | Answer:
+        """A new plan, or the answer that there is none just now. Raises Failed for any other."""
         path = self.config.dry_run.short_path if short else None
         body = _fill(self.config.dry_run.body, uuid.uuid4().hex[:12])
         answer = self._ask("POST", path or self.config.dry_run.path, self._agent, json.dumps(body).encode(), {})
+        if answer.is_in_progress:
+            return answer
         if answer.status not in (200, 201):
             raise Failed(f"The dry run answered {answer.status}.")
         dry = _read(answer.members)

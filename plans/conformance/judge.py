@@ -20,12 +20,15 @@ Findings: TypeAlias = Iterator[str]
 
 
 def it_runs(seen: Seen) -> Findings:
-    """It plans what it is given to do, and its process comes to an end"""
+    """It plans what it is given to do, brings the plan about where it is to, and its process comes to an end"""
     for number, turn in enumerate(seen.turns):
+        said = f"(exit status {turn.status}){_last_words(seen, turn.output)}"
         if turn.status is None:
             yield f"Turn {number + 1} did not come to an end and was killed."
         elif not seen.plans(number):
-            yield f"Turn {number + 1} planned nothing (exit status {turn.status}){_last_words(seen, turn.output)}."
+            yield f"Turn {number + 1} planned nothing {said}."
+        elif any(step["do"] == "commit" for step in seen.scenario.turns[number]) and not _is_pursued(seen, number):
+            yield f"Turn {number + 1} planned, and did nothing to bring its last plan about {said}."
         else:
             yield KEPT
 
@@ -215,6 +218,17 @@ def judge(runs: Sequence[Seen], seconds: float) -> list[Result]:
         detail = " ".join(broken) if broken else "" if found else "What the agent did gave no occasion for it."
         results.append(Result(name, (rule.__doc__ or "").strip(), verdict, detail, seconds / len(RULES)))
     return results
+
+
+def _is_pursued(seen: Seen, turn: int) -> bool:
+    """Whether this turn sent a commit after its last plan was made; of what people decide, asking for it is enough."""
+    last = seen.plans(turn)[-1]
+    made_at = seen.planned_at(last)
+    sent = any(
+        heard.turn == turn and heard.asked.door == "commit" and place > made_at
+        for place, heard in enumerate(seen.heard)
+    )  # fmt: skip
+    return sent or (last.needs_approval and any(place > made_at for place, _ in seen.looks(last)))
 
 
 def _never_again(seen: Seen, is_final: Callable[[Commit], bool], when: str) -> Findings:

@@ -1,9 +1,10 @@
 """The rules for targets: each tries one promise of CONTRACT section 6 (and 5.2), and raises Failed or NotRun."""
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
@@ -11,6 +12,9 @@ from typing import Final
 from plans.conformance.caller import Answer, Caller, Dry, Failed, NotRun
 
 DUPLICATES: Final = 8
+FENCE_ROUNDS: Final = 3
+BESIDE: Final = 8  # dry runs beside one commit, at most
+BESIDE_PAUSE: Final = 0.01  # seconds between their beginnings
 SETTLES_WITHIN: Final = 10.0
 PAST: Final = 0.3  # seconds after an expiry, for clocks of one machine
 
@@ -95,6 +99,34 @@ def rivals_write_once(caller: Caller) -> None:
         answers = list(pool.map(lambda dry: caller.commit(dry, _key()), (first, second)))
     if sum(one.is_applied for one in answers) != 1:
         raise Failed(f"Answered {[one.status for one in answers]}: exactly one had to be applied.")
+
+
+def a_commit_is_a_fence(caller: Caller) -> None:
+    """A plan made while another of the same thing is being committed writes only what it showed, or is not made"""
+    for _ in range(FENCE_ROUNDS):
+        first, key = caller.dry_run(), _key()
+        made: list[Future[Dry | Answer]] = []
+        if not _overlap(first, first):
+            raise NotRun("A dry run of this operation tells no `from`, so nobody can see what it was made against.")
+        with ThreadPoolExecutor(BESIDE + 1) as pool:
+            commit = pool.submit(caller.commit, first, key)
+            while len(made) < BESIDE and not (made and commit.done()):
+                made.append(pool.submit(caller.dry_run_or_later))
+                time.sleep(BESIDE_PAUSE)
+        if not commit.result().is_applied:
+            _settle(caller, first, key)
+        for plan in [one.result() for one in made]:
+            if isinstance(plan, Dry):
+                _is_written_as_shown(caller, plan)
+
+
+def _is_written_as_shown(caller: Caller, plan: Dry) -> None:
+    """Fails where the plan is written although what it was shown to be made against is no longer there."""
+    shown, now = _shown(plan), _shown(caller.dry_run())
+    moved = sorted(f"{target} {field}".strip() for target, field in shown.keys() & now.keys()
+                   if shown[target, field] != now[target, field])  # fmt: skip
+    if caller.commit(plan, _key()).is_applied and moved:
+        raise Failed(f"A plan made beside a commit was written, and what it showed of {', '.join(moved)} had moved.")
 
 
 def expired_is_refused(caller: Caller) -> None:
@@ -234,6 +266,7 @@ RULES: Final[Sequence[tuple[str, Callable[[Caller], None]]]] = [
     ("duplicates", duplicates_apply_once),
     ("stale-inputs", stale_inputs_conflict),
     ("rivals", rivals_write_once),
+    ("fence", a_commit_is_a_fence),
     ("fingerprint-required", the_fingerprint_is_required),
     ("fingerprint-mismatch", another_fingerprint_is_refused),
     ("unknown-token", an_unknown_token_is_refused),
@@ -297,14 +330,16 @@ def _wait_past(caller: Caller, dry: Dry) -> None:
 
 
 def _overlap(first: Dry, second: Dry) -> bool:
-    def touched(dry: Dry) -> set[tuple[str, str]]:
-        return {
-            (str(one.get("target")), str(one.get("field")))
-            for one in dry.actions
-            if isinstance(one, dict) and "from" in one and one["from"] != one.get("to")
-        }
+    return bool(_shown(first).keys() & _shown(second).keys())
 
-    return bool(touched(first) & touched(second))
+
+def _shown(dry: Dry) -> dict[tuple[str, str], str]:
+    """What the plan was made against, by target and field; as JSON text, in which 1 and true differ."""
+    return {
+        (str(one.get("target")), str(one.get("field", ""))): json.dumps(one["from"], sort_keys=True)
+        for one in dry.actions
+        if isinstance(one, dict) and "from" in one and one["from"] != one.get("to")
+    }
 
 
 def _key() -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from plans import signatures
 from plans.conformance.bodies import members_of
+from plans.conformance.offered import TOOLS
 from plans.conformance.scenarios import BILLING, CUSTOMER, LIFETIME, RECORDS, Scenario, Twist
 
 APPROVED_AFTER: Final = 0.5
@@ -75,7 +76,7 @@ class Asked:
             return "feed"
         if parts[0] == "target":
             return "target-dry-run" if parts[-1] == "dry-run" else "target-write"
-        return parts[-1] if self.method == "POST" else "state" if len(parts) == 4 else "list"
+        return parts[-1] if self.method == "POST" or parts[-1] == "tools" else "state" if len(parts) == 4 else "list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,8 @@ class Script:
                 names = asked.members.get("targets")
                 touched = [one for one in self.plans if isinstance(names, list) and one.touches in names]
                 return self._abandon(touched, "inputs_changed")
+            case "GET", ["api", "v1", "tools"]:
+                return Told(200, {"tools": TOOLS})
             case "GET", ["api", "v1", "plans"]:
                 return Told(200, {"plans": [_state_of(one) for one in self.plans if one.is_at_desk]})
         return problem(404, "not-found")

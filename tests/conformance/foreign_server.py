@@ -3,6 +3,7 @@
 Run by an interpreter that has it installed. Form (JSON, members, header) is checked here; the rest is its engine's.
 """
 
+import itertools
 import json
 import sqlite3
 import sys
@@ -48,11 +49,12 @@ class Doors:
         self.adapter = SQLiteRowAdapter(file)
         with closing(sqlite3.connect(file)) as db, db:
             db.execute("INSERT INTO ledger_accounts (id, balance, version) VALUES ('ACC-104', 100, 0)")
+        self.numbers = itertools.count()
         self.sealed: dict[str, Any] = {}
         self.grants: dict[str, Any] = {}
 
     def dry_run(self, inputs: dict[str, Any], seconds: int) -> Answer:
-        plan = len(self.sealed)
+        plan = next(self.numbers)  # two dry runs at once are two
         request = RowEffectRequest(
             operation="update",
             row_id="ACC-104",

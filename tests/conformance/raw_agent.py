@@ -86,7 +86,11 @@ class Agent:
 
     def carry_out(self) -> None:
         """Commits until the plan has an end that is not to be planned again; at most five plans."""
-        for _ in range(5):
+        if FLAW == "plans and ends":
+            return
+        for turn in range(5):
+            if FLAW == "plans again and ends" and turn:
+                return
             if self.is_late() and FLAW != "commits past the expiry":
                 self.make_plan()
                 continue

@@ -1,13 +1,15 @@
 """The suite for targets against our own: the billing server of the demonstration, and the desk's hosted operations."""
 
 from collections.abc import Callable
+from typing import Self
 
+import psycopg
 import pytest
 from django.db.models import F
 
-from audit.models import Event
 from plans import registry
 from plans.conformance.config import make_config
+from plans.conformance.rules import RULES
 from plans.conformance.run import try_target
 from plans.demo.agents import get_credentials
 from plans.demo.models import Customer, Invoice, RemoteApplication
@@ -30,14 +32,38 @@ class Refunds:
         return RemoteApplication.objects.count()
 
 
+WATCHED = """
+CREATE SCHEMA watched;
+CREATE TABLE watched.written (address text);
+CREATE FUNCTION watched.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN INSERT INTO watched.written VALUES (NEW.address); RETURN NULL; END $$;
+CREATE TRIGGER watched AFTER INSERT OR UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION watched.note();
+"""
+
+
 class Addresses:
+    """Counts what was really written to the customers' table, by a trigger on it: no event or answer is believed."""
+
     can_move = can_count = True
+    table = Customer._meta.db_table
+
+    def __init__(self, owner: psycopg.Connection[tuple[object, ...]]) -> None:
+        self.owner = owner
+
+    def __enter__(self) -> Self:
+        self.owner.execute(WATCHED.format(table=self.table))
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.owner.execute(f"DROP TRIGGER watched ON {self.table}")
+        self.owner.execute("DROP SCHEMA watched CASCADE")
 
     def move(self) -> None:
         Customer.objects.filter(pk="77").update(address="moved past the desk")
 
     def count(self) -> int:
-        return Event.objects.filter(kind="commit.succeeded").count()
+        rows = self.owner.execute("SELECT count(*) FROM watched.written").fetchall()
+        return int(str(rows[0][0]))
 
 
 @pytest.mark.slow
@@ -66,7 +92,9 @@ def test_the_demonstrations_billing_server_breaks_no_rule(
 
 @pytest.mark.slow
 def test_the_desks_hosted_operations_break_no_rule(
-    make_site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+    make_site: Callable[..., Site],
+    monkeypatch: pytest.MonkeyPatch,
+    owner_connection: psycopg.Connection[tuple[object, ...]],
 ) -> None:
     site = make_site(PLAN_LIFETIME="4")
     registry.ensure_hosted_targets()
@@ -82,4 +110,7 @@ def test_the_desks_hosted_operations_break_no_rule(
             "status": {"path": "/api/v1/plans/{plan_id}", "bearer_env": "API_KEY"},
         }
     )
-    assert broken(try_target(site.url, config, Addresses())) == {}
+    with Addresses(owner_connection) as world:
+        before = world.count()
+        assert broken(try_target(site.url, config, world)) == {}
+        assert world.count() - before > len(RULES) / 2  # or the trigger saw nothing

@@ -1,6 +1,9 @@
 """The suite for targets: it passes the servers that keep the contract, and catches each wrong one by its rule."""
 
+import ast
 import json
+import re
+import socket
 import subprocess
 import sys
 import tomllib
@@ -16,11 +19,14 @@ from plans.conformance.rules import RULES
 from plans.conformance.run import try_target
 from reviewer.installation import PROJECT
 from tests.conformance.two_phase import BEARER, Notes, example, serving
+from tests.ground import free_port
+from tests.racing import wait_until
 
 SLOW_RULES = {"expiry", "replay-after-expiry"}
 
 WRONG: list[tuple[str, set[str], tuple[tuple[str, str], ...]]] = [
-    ("writes what moved", {"stale-inputs", "rivals"}, (("current) != plan[\"fingerprint\"]", "current) == 0"),)),
+    ("writes what moved", {"stale-inputs", "rivals", "fence"}, (
+        ("current) != plan[\"fingerprint\"]", "current) == 0"),)),
     ("does not say what changed", {"stale-inputs"}, ((', "changed": moved}', "}"),)),
     ("calls a conflict something else", {"stale-inputs"}, (
         ('return "conflicted", 409,', 'return "conflicted", 422,'),)),
@@ -68,6 +74,12 @@ WRONG: list[tuple[str, set[str], tuple[tuple[str, str], ...]]] = [
     ("shows the token", {"secrets"}, (
         ('raise Refusal(428, "fingerprint-required")',
          'raise Refusal(428, "fingerprint-required", detail=f"for {body.get(\'plan_token\')}")'),)),
+    ("reads for a plan before it waits for a commit, and hashes after", {"fence"}, (
+        ('db.execute("BEGIN IMMEDIATE")', 'db.execute("BEGIN IMMEDIATE") if "dry-run" not in self.path else 0'),
+        ('    print_of_it = fingerprint(inputs["account"], inputs["note"], found[0])',
+         ('    db.execute("BEGIN IMMEDIATE")\n    now = db.execute("SELECT note FROM account").fetchone()\n'
+          '    print_of_it = fingerprint(inputs["account"], inputs["note"], now[0])')),
+        ('    db.execute("UPDATE account', '    __import__("time").sleep(0.2)\n    db.execute("UPDATE account'))),
     ("locks nothing", {"duplicates", "rivals", "lost-answer"}, (
         ('db.execute("BEGIN IMMEDIATE")', "pass"), ('db.execute("COMMIT")', "pass"),
         ('    db.execute("UPDATE account', '    __import__("time").sleep(0.4)\n    db.execute("UPDATE account'))),
@@ -152,6 +164,34 @@ def test_the_commands_exit_status_tells_a_broken_rule_from_a_run_that_could_not_
     done = subprocess.run(missing, cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "none.toml cannot be read" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_documented_program_runs_as_it_says(tmp_path: Path) -> None:
+    (tmp_path / "two_phase.py").write_text(example("two_phase.py"))
+    port = free_port()
+    command = [sys.executable, "two_phase.py", "notes.db", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as server:
+        try:
+            wait_until(lambda: is_open(port), what="the server")
+            done = run(f"http://127.0.0.1:{port}", tmp_path, "--only", "commit", "--only", "fence")
+        finally:
+            server.terminate()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 passed, 0 failed, 0 not run" in done.stdout
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_every_sketch_is_at_least_python() -> None:
+    text = (PROJECT / "docs" / "targets.md").read_text()
+    sketches = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(sketches) == 3
+    for sketch in sketches:
+        ast.parse(sketch)
 
 
 @pytest.mark.parametrize(
