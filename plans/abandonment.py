@@ -29,7 +29,7 @@ def abandon_plan(
     plan arrives, or falls back to pending. A plan that ended stays as it ended. Locks the agent, then the plan.
     """
     agent = lock_agent(agent.pk)
-    bind(agent, delivery)
+    bind(agent.pk, delivery)
     target = agent.targets.filter(name=target_name).first()
     if target is None:
         raise UnknownTarget("This target is not registered for this agent.")
@@ -50,7 +50,7 @@ def end_task(*, agent: Agent, task_id: str, delivery: Received | None = None) ->
     were in flight, as they are now.
     """
     agent = lock_agent(agent.pk)
-    bind(agent, delivery)
+    bind(agent.pk, delivery)
     at = clock.now()
     task, is_new = Task.objects.get_or_create(agent=agent, task_id=task_id, defaults={"created_at": at})
     if task.ended_at is None or is_new:
@@ -85,7 +85,7 @@ def observe_write(
     write at the same time (where none is said, that of the delivery's first arrival) is told, held and marked once.
     """
     agent = lock_agent(agent.pk)
-    bound_at = bind(agent, delivery)
+    bound_at = bind(agent.pk, delivery)
     target = agent.targets.filter(name=target_name).first()
     if target is None:
         raise UnknownTarget("This target is not registered for this agent.")

@@ -26,8 +26,11 @@ UNTOLD = "the target did not say what changed"
 
 def review_url(plan: Plan) -> str:
     """The plan's page for people."""
-    path = "/".join(urllib.parse.quote(part, safe="") for part in (plan.agent.name, plan.target.name, plan.plan_id))
-    return f"{settings.BASE_URL}/plans/{path}/"
+    return _page(plan.agent.name, plan.target.name, plan.plan_id)
+
+
+def _page(*names: str) -> str:
+    return f"{settings.BASE_URL}/plans/{'/'.join(urllib.parse.quote(name, safe='') for name in names)}/"
 
 
 def state_url(plan: Plan) -> str:
@@ -48,7 +51,18 @@ def brief(plan: Plan) -> dict[str, Any]:
 
 def fed(plan: Plan) -> dict[str, Any]:
     """The answer to a feed."""
-    return {**brief(plan), "review_url": review_url(plan), "idempotency_key": plan.idempotency_key}
+    return just_fed(plan.agent.name, plan.target.name, plan.plan_id, plan.state, plan.idempotency_key)
+
+
+def just_fed(agent: str, target: str, plan_id: str, state: str, idempotency_key: str) -> dict[str, Any]:
+    """The same, of a plan that nobody has to read again to tell of it."""
+    return {
+        "plan_id": plan_id,
+        "target": target,
+        "state": state,
+        "review_url": _page(agent, target, plan_id),
+        "idempotency_key": idempotency_key,
+    }
 
 
 def document(plan: Plan) -> dict[str, Any]:

@@ -3,17 +3,18 @@
 import secrets
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from django.conf import settings
 from django.db import IntegrityError
-from django.db.models import Count, Q
+from django.db.models import Q
 
 from audit.canonical import RawJson
 from audit.kinds import Kind
-from audit.recording import Actor
-from plans import callbacks, clock, ending, policies, schema, strict_json, vault
-from plans.chronicle import SWEEP, agent_actor, tell
+from audit.recording import Actor, record
+from plans import callbacks, clock, ending, feed_sql, policies, schema, vault
+from plans.chronicle import SWEEP, named_agent, tell
+from plans.deliveries import Received
 from plans.errors import (
     IntentTaken,
     Invalid,
@@ -23,23 +24,36 @@ from plans.errors import (
     TokenTaken,
 )
 from plans.faultpoints import reach
+from plans.feed_sql import Known, Question
 from plans.instants import format_instant_exact
 from plans.locks import lock_plan
-from plans.models import Abandonment, Agent, ObservedWrite, Plan, Policy, Target, Task, Wish
+from plans.models import Abandonment, Plan, Task, Wish
 from plans.states import BUSY, AbandonReason, State
+
+
+class Feeder(Protocol):
+    """What an arrival needs of an agent."""
+
+    @property
+    def pk(self) -> Any: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def owner_id(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """Everything of a plan to be recorded, whichever door it came through."""
 
-    target: Target
+    target: str
     operation: str
     task_id: str
     plan_id: str
     token: str = field(repr=False)
     input_fingerprint: str
     inputs: str
+    inputs_hash: bytes
     actions: str
     action_targets: list[str]
     evidence: str
@@ -52,75 +66,93 @@ class Draft:
     expires_at: datetime
     data_hash: bytes
 
-
-def record_plan(agent: Agent, draft: Draft, at: datetime) -> Plan:
-    """Insert the plan with its event; end at once what it supersedes, or the plan itself where something newer did.
-
-    In the caller's transaction, which has locked the agent. Raises what a unique constraint says (`refusal_for`).
-    """
-    created_at = draft.created_at or at
-    if draft.expires_at <= created_at:
-        raise Invalid("This plan was dead when it was made.", [("/data/plan/expires_at", "must be after created_at")])
-    task = _task(agent, draft.task_id, at)
-    inputs_hash = _inputs_hash(draft.inputs)
-    rivals = _living(_rivals(agent, draft, task, inputs_hash), agent_actor(agent))
-    newer = next((rival for rival in rivals if rival.created_at > created_at), None)
-    writes = _writes_since(agent, draft, created_at)
-    still = _stillborn(agent, draft, task, newer, writes, at)
-    actor = agent_actor(agent)
-    if still is None:
-        for rival in rivals:
-            ending.abandon(rival, AbandonReason.SUPERSEDED, actor=actor, at=at, data={"superseded_by": draft.plan_id})
-    plan = _insert(agent, draft, task, created_at, at, inputs_hash, writes, is_alive=still is None)
-    tell(plan, Kind.PLAN_RECEIVED, actor=actor, data=_received(plan), is_first=True)
-    if still is not None:
-        _end_stillborn(plan, still, newer, at)
-    elif rivals or draft.replaces is not None:
-        named = Q(target=draft.target, plan_id=draft.replaces or "")
-        replaced = Plan.objects.of_agent(agent).filter(named | Q(pk__in=[rival.pk for rival in rivals]))
-        replaced.filter(replaced_by=None).exclude(pk=plan.pk).update(replaced_by=plan)
-    reach("plan-written", plan.pk)
-    return plan
-
-
-def _task(agent: Agent, task_id: str, at: datetime) -> Task:
-    """The task, made where it is new: only who has locked the agent makes one, so nobody is in between."""
-    known = Task.objects.filter(agent=agent, task_id=task_id).first()
-    return known or Task.objects.create(agent=agent, task_id=task_id, created_at=at)
+    def question(self, agent: Feeder, delivery: Received | None = None) -> Question:
+        """What has to be known before `record_plan`, once the agent is locked."""
+        return Question(
+            agent.pk, None if delivery is None else delivery.webhook_id, self.target, self.plan_id, self.operation,
+            self.task_id, self.intent, self.replaces, self.inputs_hash, self.created_at, self.action_targets,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class _Writes:
-    """How many writes to a plan's records are known of since it was made: its own agent's, and others'."""
+class Arrived:
+    """A plan that was just recorded, as its agent is told of it."""
 
-    own: int
-    others: int
+    pk: int
+    state: State
+    idempotency_key: str
 
 
-def _writes_since(agent: Agent, draft: Draft, created_at: datetime) -> _Writes:
-    found = ObservedWrite.objects.filter(
-        target=draft.target, at__gte=created_at, action_targets__overlap=draft.action_targets
-    )
-    is_own = Q(agent=agent)
-    return _Writes(**found.aggregate(own=Count("pk", filter=is_own), others=Count("pk", filter=~is_own)))
+def record_plan(agent: Feeder, draft: Draft, known: Known, delivery: Received | None = None) -> Arrived:
+    """Insert the plan with its event; end at once what it supersedes, or the plan itself where something newer did.
+
+    In the caller's transaction, which has locked the agent and then asked `feed_sql.look`. Binds the delivery. Raises
+    what a unique constraint says (`refusal_for`).
+    """
+    at, created_at = known.at, draft.created_at or known.at
+    if draft.expires_at <= created_at:
+        raise Invalid("This plan was dead when it was made.", [("/data/plan/expires_at", "must be after created_at")])
+    actor = named_agent(agent.name)
+    rivals: list[Plan] = []
+    if known.has_rivals:
+        known = known._replace(task_pk=known.task_pk or _make_task(agent, draft.task_id, at))
+        rivals = _living(_rivals(agent, draft, known), actor)
+        known = feed_sql.look(draft.question(agent, delivery))._replace(at=at)  # their locks were waited for
+    newer = next((rival for rival in rivals if rival.created_at > created_at), None)
+    still = _stillborn(known, newer, at)
+    if still is None:
+        for rival in rivals:
+            ending.abandon(rival, AbandonReason.SUPERSEDED, actor=actor, at=at, data={"superseded_by": draft.plan_id})
+    arrived = _insert(agent, draft, known, delivery, actor, is_alive=still is None)
+    if still is not None:
+        _end_stillborn(Plan.objects.select_related("agent", "target", "task").get(pk=arrived.pk), still, newer, at)
+    elif rivals or draft.replaces is not None:
+        named = Q(target_id=known.target_pk, plan_id=draft.replaces or "")
+        replaced = Plan.objects.filter(named | Q(pk__in=[rival.pk for rival in rivals]), agent_id=agent.pk)
+        replaced.filter(replaced_by=None).exclude(pk=arrived.pk).update(replaced_by=arrived.pk)
+    reach("plan-written", arrived.pk)
+    return arrived
+
+
+def _make_task(agent: Feeder, task_id: str, at: datetime) -> int:
+    """A new task, before any plan is locked: only who has locked the agent makes one, so nobody is in between."""
+    return Task.objects.create(agent_id=agent.pk, task_id=task_id, created_at=at).pk
 
 
 def _insert(
-    agent: Agent,
-    draft: Draft,
-    task: Task,
-    created_at: datetime,
-    at: datetime,
-    inputs_hash: bytes,
-    writes: _Writes,
-    *,
-    is_alive: bool,
-) -> Plan:
-    policy = Policy.objects.filter(target=draft.target).order_by("-version")[0]
+    agent: Feeder, draft: Draft, known: Known, delivery: Received | None, actor: Actor, *, is_alive: bool
+) -> Arrived:
+    """The plan, its task where it is new, its delivery and its event, in one statement."""
+    plan = _columns(agent, draft, known, is_alive)
+    change = feed_sql.insertion(
+        plan,
+        task_pk=known.task_pk,
+        task_id=draft.task_id,
+        webhook_id=None if delivery is None else delivery.webhook_id,
+        body_hash=None if delivery is None else delivery.body_hash,
+    )
     try:
-        return _create(agent, draft, task, policy, created_at, at, inputs_hash, writes.others, is_alive)
+        recorded = record(
+            Kind.PLAN_RECEIVED,
+            actor=actor,
+            on_behalf_of=str(agent.owner_id),
+            agent=agent.name,
+            target=draft.target,
+            plan_id=draft.plan_id,
+            plan_seq=change,
+            operation=draft.operation,
+            task_id=draft.task_id,
+            data=told_of(
+                draft,
+                format_instant_exact(plan["created_at"]),
+                _digest(agent, draft, known, plan),
+                plan["approvals_required"],
+                known.policy_version,
+            ),
+        )
     except IntegrityError as error:  # an id or a token that is taken: the constraint knows, without a look before
         raise refusal_for(error) from None
+    return Arrived(recorded.returned[0], State(plan["state"]), plan["idempotency_key"])
 
 
 _TAKEN: Final[dict[str, tuple[type[Refused], str]]] = {
@@ -137,84 +169,84 @@ def refusal_for(error: IntegrityError) -> Exception:
     return error if kind is None else kind(sentence)
 
 
-def _create(
-    agent: Agent,
-    draft: Draft,
-    task: Task,
-    policy: Policy,
-    created_at: datetime,
-    at: datetime,
-    inputs_hash: bytes,
-    marks: int,
-    is_alive: bool,
-) -> Plan:
-    return Plan.objects.create(
-        agent=agent,
-        target=draft.target,
-        task=task,
-        policy=policy,
-        plan_id=draft.plan_id,
-        operation=draft.operation,
-        intent=draft.intent,
-        replaces=draft.replaces,
-        target_address=draft.target.base_url,
-        address_id=draft.target.addresses.order_by("-id").values_list("pk", flat=True).first(),
-        inputs=draft.inputs,
-        actions=draft.actions,
-        action_targets=draft.action_targets,
-        evidence=draft.evidence,
-        summary=draft.summary,
-        planned_state=draft.planned_state,
-        input_fingerprint=draft.input_fingerprint,
-        inputs_hash=inputs_hash,
-        data_hash=draft.data_hash,
-        has_confirmed_actions=draft.target.is_hosted,
-        has_been_known_to_target=draft.target.is_hosted,
-        approvals_required=policies.approvals_needed(
-            of_policy=policy.approvals, of_operation=draft.approvals_of_operation
-        ),
-        token_hash=vault.token_hash(draft.token),
-        token_sealed=vault.seal_token(draft.token) if is_alive else None,
-        idempotency_key=f"pdk_{secrets.token_hex(16)}",
-        created_at=created_at,
-        received_at=at,
-        expires_at=draft.expires_at,
-        state=State.PENDING.value if is_alive else State.ABANDONED.value,
-        state_changed_at=at,
-        mark_count=marks,
-        event_count=1,  # `plan.received`, told in the same breath
-    )
-
-
-def _received(plan: Plan) -> dict[str, Any]:
-    """What was planned, whole, so that the log alone can prove it; the token is in none of it."""
+def _columns(agent: Feeder, draft: Draft, known: Known, is_alive: bool) -> dict[str, Any]:
+    """The plan's row, column by column, but for what the statement makes."""
     return {
-        "input_fingerprint": plan.input_fingerprint,
-        "expires_at": format_instant_exact(plan.expires_at),
-        "created_at": format_instant_exact(plan.created_at),
-        "digest": schema.shown_digest(plan),
-        "intent": plan.intent,
-        "replaces": plan.replaces,
-        "approvals_required": plan.approvals_required,
-        "policy_version": plan.policy.version,
-        "inputs": RawJson(plan.inputs),
-        "actions": RawJson(plan.actions),
+        "agent_id": agent.pk,
+        "target_id": known.target_pk,
+        "policy_id": known.policy_pk,
+        "address_id": known.address_pk,
+        "plan_id": draft.plan_id,
+        "operation": draft.operation,
+        "intent": draft.intent,
+        "replaces": draft.replaces,
+        "target_address": known.base_url,
+        "inputs": draft.inputs,
+        "actions": draft.actions,
+        "action_targets": draft.action_targets,
+        "evidence": draft.evidence,
+        "summary": draft.summary,
+        "planned_state": draft.planned_state,
+        "input_fingerprint": draft.input_fingerprint,
+        "inputs_hash": draft.inputs_hash,
+        "data_hash": draft.data_hash,
+        "has_confirmed_actions": known.is_hosted,
+        "has_been_known_to_target": known.is_hosted,
+        "approvals_required": policies.approvals_needed(
+            of_policy=known.policy_approvals, of_operation=draft.approvals_of_operation
+        ),
+        "token_hash": vault.token_hash(draft.token),
+        "token_sealed": vault.seal_token(draft.token) if is_alive else None,
+        "idempotency_key": make_key(),
+        "created_at": draft.created_at or known.at,
+        "received_at": known.at,
+        "expires_at": draft.expires_at,
+        "state": State.PENDING.value if is_alive else State.ABANDONED.value,
+        "mark_count": known.others_writes,
     }
 
 
-def _inputs_hash(inputs: str) -> bytes:
-    return vault.hash_of(strict_json.canonical(strict_json.loads(inputs.encode())), purpose="inputs")
+def _digest(agent: Feeder, draft: Draft, known: Known, plan: dict[str, Any]) -> str:
+    return schema.digest_of(schema.Shown(
+        agent.name, draft.target, known.base_url, draft.plan_id, draft.operation, draft.task_id, draft.intent,
+        draft.replaces, draft.inputs, draft.actions, draft.evidence, draft.summary, draft.input_fingerprint,
+        schema.as_shown(plan["created_at"]), schema.as_shown(draft.expires_at), known.policy_version,
+        plan["approvals_required"], plan["mark_count"],
+    ))  # fmt: skip
 
 
-def _rivals(agent: Agent, draft: Draft, task: Task, inputs_hash: bytes) -> list[Plan]:
+def told_of(draft: Draft, created_at: str, digest: str, approvals: int, policy_version: int) -> dict[str, Any]:
+    """What was planned, whole, so that the log alone can prove it; the token is in none of it."""
+    return {
+        "input_fingerprint": draft.input_fingerprint,
+        "expires_at": format_instant_exact(draft.expires_at),
+        "created_at": created_at,
+        "digest": digest,
+        "intent": draft.intent,
+        "replaces": draft.replaces,
+        "approvals_required": approvals,
+        "policy_version": policy_version,
+        "inputs": RawJson(draft.inputs),
+        "actions": RawJson(draft.actions),
+    }
+
+
+def make_key() -> str:
+    """The one idempotency key of a new plan, towards its target."""
+    return f"pdk_{secrets.token_hex(16)}"
+
+
+def _rivals(agent: Feeder, draft: Draft, known: Known) -> list[Plan]:
     """The agent's pending plans, locked in order, that this one supersedes or is superseded by.
 
     Raises `NotReplaceable` and `IntentTaken` where what is in the way may have been written.
     """
-    candidates = Plan.objects.of_agent(agent)
+    assert known.target_pk is not None
+    assert known.task_pk is not None
+    candidates = Plan.objects.filter(agent_id=agent.pk)
     found: set[int] = set()
     if draft.replaces is not None:
-        for named in candidates.filter(target=draft.target, plan_id=draft.replaces):
+        for named in candidates.filter(target_id=known.target_pk, plan_id=draft.replaces):
             if State(named.state) in BUSY or named.state == State.COMMITTED.value:
                 raise NotReplaceable("The plan to replace is being written, may have been, or was.")
             found.add(named.pk)
@@ -224,8 +256,9 @@ def _rivals(agent: Agent, draft: Draft, task: Task, inputs_hash: bytes) -> list[
                 raise IntentTaken(f"Plan {holder.plan_id} of this intent is {holder.state}.", plan_id=holder.plan_id)
             found.add(holder.pk)
     else:
-        same = candidates.filter(task=task, target=draft.target, operation=draft.operation, intent=None)
-        found.update(same.pending().filter(inputs_hash=inputs_hash).values_list("pk", flat=True))
+        same = candidates.filter(task_id=known.task_pk, target_id=known.target_pk, operation=draft.operation)
+        same = same.pending().filter(intent=None, inputs_hash=draft.inputs_hash)
+        found.update(same.values_list("pk", flat=True))
     rivals = [lock_plan(pk) for pk in sorted(found)]
     for rival in rivals:  # decided while we waited for its lock
         if State(rival.state) in BUSY or rival.state == State.COMMITTED.value:
@@ -246,24 +279,15 @@ def _living(rivals: list[Plan], actor: Actor) -> list[Plan]:
     return living
 
 
-def _stillborn(
-    agent: Agent, draft: Draft, task: Task, newer: Plan | None, writes: _Writes, at: datetime
-) -> AbandonReason | None:
+def _stillborn(known: Known, newer: Plan | None, at: datetime) -> AbandonReason | None:
     """Why this plan ends on arrival: a newer one, a kept wish, an ended task, or a write since it was made."""
-    kept_since = at - settings.WISHES_KEPT_FOR
-    replacer = Plan.objects.of_agent(agent).filter(
-        target=draft.target, replaces=draft.plan_id, received_at__gte=kept_since
-    )
-    if newer is not None or replacer.exists():
+    if newer is not None or known.has_replacer:
         return AbandonReason.SUPERSEDED
-    wish = Wish.objects.filter(
-        agent=agent, target=draft.target, plan_id=draft.plan_id, wished_at__gte=kept_since
-    ).first()
-    if wish is not None:
-        return AbandonReason(wish.reason)
-    if task.ended_at is not None and task.ended_at >= kept_since:
+    if known.wished is not None:
+        return AbandonReason(known.wished)
+    if known.task_ended_at is not None and known.task_ended_at >= at - settings.WISHES_KEPT_FOR:
         return AbandonReason.TASK_ENDED
-    return AbandonReason.INPUTS_CHANGED if writes.own else None
+    return AbandonReason.INPUTS_CHANGED if known.own_writes else None
 
 
 def _end_stillborn(plan: Plan, reason: AbandonReason, newer: Plan | None, at: datetime) -> None:

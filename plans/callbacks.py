@@ -12,6 +12,7 @@ from audit.kinds import Kind
 from audit.recording import Actor, record
 from plans import answers, auth, clock
 from plans.chronicle import SWEEP, tell
+from plans.errors import Sentence, keep
 from plans.instants import format_instant
 from plans.models import AgentSecret, Callback, CallbackTry, Plan
 from plans.outgoing import NoAnswer, NotSent, exchange, is_public
@@ -94,11 +95,11 @@ def _deliver(callback_pk: int) -> None:
     _note(callback_pk, status, detail)
 
 
-def _call(callback: Callback) -> tuple[int | None, str]:
+def _call(callback: Callback) -> tuple[int | None, Sentence]:
     """Send it once: the status of the answer, or None and why there was none. No redirects; the answer is not kept."""
     agent = callback.agent
     if agent.disabled_at is not None or not agent.callback_url:
-        return None, "The agent is disabled or has no callback URL any more."
+        return None, Sentence("The agent is disabled or has no callback URL any more.")
     live = AgentSecret.objects.filter(agent=agent, purpose=AgentSecret.CALLBACK, retired_at=None).order_by("-id")
     secret = auth.open_secret(agent, live[0])
     body = callback.body.encode()
@@ -115,17 +116,17 @@ def _call(callback: Callback) -> tuple[int | None, str]:
             "POST", agent.callback_url, headers=headers, body=body, timeout=TIMEOUT, may_connect=may_connect
         )
     except (NotSent, NoAnswer) as error:
-        return None, str(error)
-    return answer.status, f"The agent answered {answer.status}."
+        return None, error.args[0]
+    return answer.status, Sentence("The agent answered %(status)d.", status=answer.status)
 
 
 @transaction.atomic(durable=True)
-def _note(callback_pk: int, status: int | None, detail: str) -> None:
+def _note(callback_pk: int, status: int | None, detail: Sentence) -> None:
     callback = Callback.objects.select_for_update(no_key=True).get(pk=callback_pk)
     at = clock.now()
     is_delivered = status is not None and 200 <= status < 300
     CallbackTry.objects.create(
-        callback=callback, tried_at=at, http_status=status, detail=detail, is_delivered=is_delivered
+        callback=callback, tried_at=at, http_status=status, detail=keep(detail), is_delivered=is_delivered
     )
     callback.try_count += 1
     if is_delivered:
@@ -138,4 +139,4 @@ def _note(callback_pk: int, status: int | None, detail: str) -> None:
     plan = Plan.objects.select_related("agent", "target", "task").get(pk=callback.plan_id)
     kind = Kind.CALLBACK_DELIVERED if is_delivered else Kind.CALLBACK_FAILED
     data = {"callback": callback.kind, "webhook_id": callback.webhook_id, "attempt": callback.try_count}
-    tell(plan, kind, actor=SWEEP, data={**data, "status": status, "detail": detail})
+    tell(plan, kind, actor=SWEEP, data={**data, "status": status, "detail": str(detail)})

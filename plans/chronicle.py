@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.kinds import Kind
-from audit.recording import Actor, Numbering, Recorded, record
+from audit.recording import Actor, Change, Numbering, Recorded, record
 from plans.models import Agent, Plan
 
 SWEEP = Actor("system", "sweep", "Sweep")
@@ -13,7 +13,12 @@ _NEXT = "UPDATE plans_plan SET event_count = event_count + 1 WHERE id = %s RETUR
 
 def agent_actor(agent: Agent) -> Actor:
     """An agent as an actor, under the name it has now."""
-    return Actor("agent", agent.name, agent.name)
+    return named_agent(agent.name)
+
+
+def named_agent(name: str) -> Actor:
+    """The agent of this name as an actor."""
+    return Actor("agent", name, name)
 
 
 def person_actor(person: Any) -> Actor:
@@ -33,16 +38,15 @@ def tell(
     actor: Actor,
     data: Mapping[str, Any] | None = None,
     is_numbered: bool = True,
-    is_first: bool = False,
+    change: Change | None = None,
 ) -> Recorded:
     """Record one event of a plan, numbered by the plan's own counter. Call it inside the change's transaction.
 
     Takes the plan's row lock if the caller does not hold it; not where `is_numbered` is false, for what changes
-    nothing of the plan and must not wait for who does. `is_first`: the plan was inserted in this transaction, with
-    its counter at 1 for this event. An agent acts on behalf of its owner. One round trip.
+    nothing of the plan and must not wait for who does. `change` is carried out by the same statement, and counts the
+    event itself. An agent acts on behalf of its owner. One round trip.
     """
-    assert not is_first or plan.event_count == 1
-    number = 1 if is_first else Numbering(_NEXT, plan.pk) if is_numbered else None
+    number = change or (Numbering(_NEXT, plan.pk) if is_numbered else None)
     recorded = record(
         kind,
         actor=actor,

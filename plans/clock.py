@@ -1,6 +1,7 @@
 """The one clock that decides: the database's."""
 
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 from django.db.models import DateTimeField, Func
@@ -14,6 +15,11 @@ def now() -> datetime:
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         (moment,) = cursor.fetchone()
+    return read(moment)
+
+
+def read(moment: Any) -> datetime:
+    """The clock's reading that a statement brought with what else it looked up. Every reading passes here."""
     assert isinstance(moment, datetime)
     return moment
 

@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 
 from audit.kinds import Kind
 from audit.recording import Actor
-from plans import callbacks, clock, ending, vault
+from plans import callbacks, clock, decision_sql, ending, plan_sql, vault
 from plans.chronicle import SWEEP, target_actor, tell
 from plans.errors import Fenced, Sentence, Unavailable
 from plans.faultpoints import reach
@@ -50,12 +50,13 @@ class Call:
 # --- claim ----------------------------------------------------------------------------------------------------------
 
 
-def claim(plan: Plan, *, actor: Actor, at: datetime) -> Commit | None:
+def claim(plan: Plan, *, actor: Actor, at: datetime, attempt_count: int | None = None) -> Commit | None:
     """Move a locked, pending, living, approved plan to `committing` and write down the attempt.
 
     Raises `Fenced` where another plan may be writing to one of its action targets. None where a write of its agent has
     overtaken it, which is looked for behind the fence, where no other can be under way: then it is abandoned. The
-    caller's transaction must be committed before a remote target is called.
+    caller's transaction must be committed before a remote target is called. `attempt_count`: attempts so far, where
+    the caller read it under the lock.
     """
     if plan.is_hosted:
         check_fence(plan.agent_id, plan.target_id, plan.action_targets)
@@ -64,24 +65,32 @@ def claim(plan: Plan, *, actor: Actor, at: datetime) -> Commit | None:
     if (overtaken := ending.overtaken_by(plan)) is not None:
         ending.abandon(plan, overtaken, actor=SWEEP, at=at)
         return None
+    attempt = _start(plan, actor, at, attempt_count, is_claim=True)
     plan.state, plan.state_changed_at, plan.claimed_at = State.COMMITTING.value, at, at
-    plan.save(update_fields=["state", "state_changed_at", "claimed_at"])
-    attempt = start_attempt(plan, actor=actor, at=at)
     reach("claim-written", plan.pk)
     return attempt
 
 
 def start_attempt(plan: Plan, *, actor: Actor, at: datetime) -> Commit:
     """Write down one more attempt of a locked plan, under the plan's one key, and tell it."""
-    attempt = Commit.objects.create(
+    return _start(plan, actor, at, None, is_claim=False)
+
+
+def _start(plan: Plan, actor: Actor, at: datetime, attempt_count: int | None, *, is_claim: bool) -> Commit:
+    """The attempt, the plan's move and the event, in one statement. `attempt_count` was read under the plan's lock."""
+    number = (plan.commits.count() if attempt_count is None else attempt_count) + 1
+    change = decision_sql.attempt(plan, number, actor, at, is_claim=is_claim)
+    told = tell(plan, Kind.COMMIT_STARTED, actor=actor, data={"attempt": number}, change=change)
+    attempt = Commit(
+        pk=told.returned[0],
         plan=plan,
-        number=plan.commits.count() + 1,
+        number=number,
         started_by=actor.type,
         started_by_id=actor.id,
         started_by_name=actor.name,
         started_at=at,
     )
-    tell(plan, Kind.COMMIT_STARTED, actor=actor, data={"attempt": attempt.number})
+    attempt._state.adding, attempt._state.db = False, plan._state.db
     return attempt
 
 
@@ -159,12 +168,12 @@ def carry_out(call: Call) -> Plan:
     """
     assert not connection.in_atomic_block, "a target is never called inside a transaction"
     reach("claim-on-disk", call.plan_pk)
-    plan = Plan.objects.select_related("address__target").get(pk=call.plan_pk)
+    plan, at = plan_sql.get_plan_to_send(call.plan_pk)
     if plan.token_sealed is None:
         return settle(call.attempt_pk, Unsent("Nothing was sent: the plan had ended."))
     token, where = vault.open_token(plan), address(plan)
     spare = settings.CLAIM_OVERDUE_AFTER - settings.COMMIT_TIMEOUT
-    left = plan.expires_at - clock.now()
+    left = plan.expires_at - at
     send_before = min(call.claimed + spare.total_seconds(), time.monotonic() + left.total_seconds())
     if time.monotonic() >= send_before:
         return settle(call.attempt_pk, Unsent("Nothing was sent: the time for it had passed."))
@@ -176,21 +185,23 @@ def carry_out(call: Call) -> Plan:
         send_before=send_before,
     )
     reach("answer-in-hand", call.plan_pk)
-    settled = settle(call.attempt_pk, reply)
+    settled = settle(call.attempt_pk, reply, call.plan_pk)
     reach("answer-on-disk", call.plan_pk)
     return settled
 
 
 @transaction.atomic(durable=True)
-def settle(attempt_pk: int, reply: CommitReply) -> Plan:
+def settle(attempt_pk: int, reply: CommitReply, plan_pk: int | None = None) -> Plan:
     """Write down how an attempt came out. A late answer counts too; one against an end is told, and changes nothing.
 
-    A no decides only where no other attempt of the plan may have arrived (CONTRACT section 6).
+    A no decides only where no other attempt of the plan may have arrived (CONTRACT section 6). `plan_pk` is the
+    attempt's plan, where the caller knows it.
     """
-    plan = lock_plan(Commit.objects.values_list("plan_id", flat=True).get(pk=attempt_pk), is_patient=True)
-    attempts = {attempt.pk: attempt for attempt in plan.commits.all()}
+    if plan_pk is None:
+        plan_pk = Commit.objects.values_list("plan_id", flat=True).get(pk=attempt_pk)
+    plan = lock_plan(plan_pk, is_patient=True)
+    attempts, at = plan_sql.get_attempts(plan)
     attempt = attempts.pop(attempt_pk)
-    at = clock.now()
     attempt.http_status, attempt.detail = reply.status, getattr(reply, "detail", "")
     if State(plan.state) not in BUSY:
         _settle_late(plan, attempt, reply, at)
@@ -304,8 +315,7 @@ def settle_overdue(plan_pk: int) -> bool:
     Looks before it locks: nobody waits here for a row in which there is nothing to settle, and somebody who holds the
     row for long settles it.
     """
-    before = clock.DatabaseClock() - settings.CLAIM_OVERDUE_AFTER
-    if not Plan.objects.filter(pk=plan_pk, state=State.COMMITTING.value, claimed_at__lte=before).exists():
+    if not decision_sql.is_overdue(plan_pk, settings.CLAIM_OVERDUE_AFTER):
         return False
     try:
         return _settle_overdue(plan_pk)

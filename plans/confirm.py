@@ -5,7 +5,7 @@ from datetime import datetime
 from django.db import transaction
 
 from audit.kinds import Kind
-from plans import clock, ending, strict_json, vault
+from plans import clock, ending, plan_sql, strict_json, vault
 from plans.bulkhead import AT_ONCE, place_at
 from plans.chronicle import target_actor, tell
 from plans.commit import address, attempt_that_arrived, remote_target
@@ -28,10 +28,10 @@ def confirm_plan(*, plan_pk: int) -> Plan:
     than the agent told it: refused (`plan-mismatch`). The same: confirmed. Raises `Unavailable` where the target gave
     no answer, or has as many calls as it may have. Holds no lock while it asks; may be repeated.
     """
-    plan = Plan.objects.select_related("target", "address__target").get(pk=plan_pk)
+    plan, at = plan_sql.get_plan_to_send(plan_pk)
     if plan.is_hosted or plan.state != State.PENDING.value or plan.token_sealed is None:
         return plan
-    if clock.now() >= plan.expires_at:  # dead, whatever its target says, and even if that is down
+    if at >= plan.expires_at:  # dead, whatever its target says, and even if that is down
         return plan
     with place_at(plan.target_id, patience=AT_ONCE):
         reply = remote_target().state(address(plan), plan_id=plan.plan_id, token=vault.open_token(plan))

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from plans.errors import DeliveryReused
 from plans.locks import lock_agent
-from plans.models import Agent, Delivery
+from plans.models import Delivery
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +20,13 @@ class Received:
     body_hash: bytes = field(repr=False)
 
 
-def check(agent: Agent, received: Received) -> None:
-    """Raise `DeliveryReused` where the id is known with other bytes. Reads only."""
-    known = Delivery.objects.filter(agent=agent, webhook_id=received.webhook_id).first()
-    if known is not None:
-        _check_same(known, received)
-
-
-def _check_same(known: Delivery, received: Received) -> None:
-    if not hmac.compare_digest(bytes(known.body_hash), received.body_hash):
+def check_same(body_hash: bytes | memoryview, received: Received) -> None:
+    """Raise `DeliveryReused` where the id is bound to other bytes."""
+    if not hmac.compare_digest(bytes(body_hash), received.body_hash):
         raise DeliveryReused("This webhook-id was used for another body.")
 
 
-def bind(agent: Agent, received: Received | None) -> datetime | None:
+def bind(agent_pk: int, received: Received | None) -> datetime | None:
     """Bind the id to its bytes, in the transaction that carries the delivery out; its caller has locked the agent.
 
     Returns when this delivery was bound first, which a redelivery finds again; None where there is no delivery. Raises
@@ -47,16 +41,17 @@ def bind(agent: Agent, received: Received | None) -> datetime | None:
             VALUES (%s, %s, %s, clock_timestamp())
             ON CONFLICT ON CONSTRAINT plans_webhook_id_is_bound_once DO NOTHING RETURNING received_at
             """,
-            [agent.pk, received.webhook_id, received.body_hash],
+            [agent_pk, received.webhook_id, received.body_hash],
         )
         if (bound := cursor.fetchone()) is not None:
             return cast("datetime", bound[0])
-    known = Delivery.objects.get(agent=agent, webhook_id=received.webhook_id)
-    _check_same(known, received)
+    known = Delivery.objects.get(agent_id=agent_pk, webhook_id=received.webhook_id)
+    check_same(known.body_hash, received)
     return known.received_at
 
 
 @transaction.atomic(durable=True)
-def bind_final(agent: Agent, received: Received) -> None:
+def bind_final(agent_pk: int, received: Received) -> None:
     """Bind the id of a delivery whose final answer changes nothing else: refused for good, or told before."""
-    bind(lock_agent(agent.pk), received)
+    lock_agent(agent_pk)
+    bind(agent_pk, received)

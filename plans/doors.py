@@ -109,7 +109,7 @@ def raw_body(request: HttpRequest) -> bytes:
     if length.isdigit() and int(length) > strict_json.MAX_BYTES:
         raise _too_large()
     stream: Any = request
-    if "chunked" in request.headers.get("Transfer-Encoding", "").lower():
+    if "chunked" in request.META.get("HTTP_TRANSFER_ENCODING", "").lower():
         stream = request.META["wsgi.input"]  # Django reads nothing where no length is given
     pieces: list[bytes] = []
     size = 0
@@ -130,9 +130,9 @@ def _too_large() -> TooLarge:
 
 def check_json(request: HttpRequest) -> None:
     """415 for anything but JSON in UTF-8, as it is."""
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+    if request.META.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
         raise NotJson("Send the body without a Content-Encoding.")
-    kind, _, parameters = request.headers.get("Content-Type", "").partition(";")
+    kind, _, parameters = request.META.get("CONTENT_TYPE", "").partition(";")
     charset = parameters.lower().replace('"', "").replace(" ", "")
     if kind.strip().lower() != "application/json" or (charset and charset != "charset=utf-8"):
         raise NotJson("Send Content-Type: application/json, in UTF-8.")
@@ -144,26 +144,37 @@ def read_json(request: HttpRequest, shape: type[T]) -> T:
     return parsed(raw_body(request), shape)
 
 
-def parsed(body: bytes, shape: type[T], at: str = "") -> T:
-    """A JSON text in this shape; `at` is the pointer of the place it was taken from."""
+def parsed(body: bytes, shape: type[T]) -> T:
+    """A body in this shape."""
+    return parsed_whole(body, shape)[1]
+
+
+def parsed_whole(body: bytes, shape: type[T]) -> tuple[strict_json.Json, T]:
+    """A body as the strict tree of it, and in this shape."""
     try:
-        return strict_json.decode(body, shape)
+        tree = strict_json.loads(body)
     except strict_json.StrictJsonError as error:
-        raise refusal_of(error, at) from None
+        raise refusal_of(error) from None
+    return tree, parsed_part(body, shape, "")
+
+
+def parsed_part(part: bytes, shape: type[T], at: str) -> T:
+    """A part of a body that was read already, in this shape; `at` is the pointer of its place."""
+    try:
+        return strict_json.decode_part(part, shape)
     except strict_json.InvalidBody as error:
         raise Invalid(
             "The body has not the expected shape.", [(at + where, text) for where, text in error.errors]
         ) from None
 
 
-def refusal_of(error: strict_json.StrictJsonError, at: str = "") -> Refused:
+def refusal_of(error: strict_json.StrictJsonError) -> Refused:
     """413, 400 or 422 for what the strict loader refuses."""
     if error.reason == "too-large":
         return _too_large()
-    pointer = None if error.pointer is None else at + error.pointer
     if error.is_syntax:
-        return Malformed(error.detail, pointer=pointer)
-    return Invalid(error.detail, [(pointer or "", error.detail)])
+        return Malformed(error.detail, pointer=error.pointer)
+    return Invalid(error.detail, [(error.pointer or "", error.detail)])
 
 
 def still_committing(plan_document: dict[str, Any], location: str) -> HttpResponse:

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from audit.canonical import RawJson
 from audit.kinds import Kind
 from audit.recording import Actor
 from plans import callbacks
 from plans.chronicle import SWEEP, tell
+from plans.decision_sql import Overtaken, committed, look_for_overtaking
+from plans.errors import Sentence
 from plans.instants import format_instant_exact
 from plans.models import (
     Abandonment,
@@ -16,7 +18,6 @@ from plans.models import (
     Conflict,
     ConflictChange,
     Fence,
-    ObservedWrite,
     Plan,
     Refusal,
     Rejection,
@@ -24,6 +25,17 @@ from plans.models import (
 )
 from plans.states import BUSY, ENDS, AbandonReason, Outcome, State
 from plans.targets.base import Change
+
+ABANDONED_BECAUSE: Final = {
+    AbandonReason.EXPIRED: Sentence("expired"),
+    AbandonReason.TASK_ENDED: Sentence("its task ended"),
+    AbandonReason.INTENT_CHANGED: Sentence("the request changed"),
+    AbandonReason.INPUTS_CHANGED: Sentence("its record was written to"),
+    AbandonReason.SUPERSEDED: Sentence("replaced"),
+    AbandonReason.WITHDRAWN: Sentence("withdrawn"),
+    AbandonReason.NOT_APPLIED: Sentence("found not written"),
+}
+"""Why a plan was abandoned, as people read it within a sentence."""
 
 # Every function here wants `plan` locked by `locks.lock_plan` in the current transaction, and `at` read after it.
 
@@ -48,27 +60,17 @@ def give_up(
         abandon(plan, reason, actor=actor, at=at, data=data)
 
 
-def overtaken_by(plan: Plan) -> AbandonReason | None:
+def overtaken_by(plan: Plan, seen: Overtaken | None = None) -> AbandonReason | None:
     """Why a pending plan has ended although nobody has written that down yet; None where it has not.
 
     `withdrawn` where the plan was on its way in, or being committed, when its agent or target was disabled or its
     target repointed; `inputs_changed` where a commit of its agent on its targets waits for the sweep that holds it
-    against older plans. A decision ends such a plan instead.
+    against older plans. A decision ends such a plan instead. `seen` is what was seen of it just now, under the lock.
     """
-    if _is_withdrawn(plan):
+    seen = seen or look_for_overtaking(plan)
+    if seen.is_withdrawn:
         return AbandonReason.WITHDRAWN
-    writes = ObservedWrite.objects.filter(
-        is_applied=False, agent_id=plan.agent_id, target_id=plan.target_id, at__gte=plan.created_at,
-        action_targets__overlap=plan.action_targets,
-    ).exclude(plan=plan)  # fmt: skip
-    return AbandonReason.INPUTS_CHANGED if writes.exists() else None
-
-
-def _is_withdrawn(plan: Plan) -> bool:
-    is_disabled = plan.agent.disabled_at is not None or plan.target.disabled_at is not None
-    if is_disabled or plan.is_hosted:
-        return is_disabled
-    return plan.address_id != plan.target.addresses.order_by("-id").values_list("id", flat=True).first()
+    return AbandonReason.INPUTS_CHANGED if seen.is_written_to else None
 
 
 def expire(plan: Plan, *, at: datetime, actor: Actor = SWEEP) -> None:
@@ -128,23 +130,16 @@ def refuse(plan: Plan, reason: str, *, kind: Kind = Kind.COMMIT_REFUSED, actor: 
 
 def commit(plan: Plan, attempt: Commit, result: str | None, *, actor: Actor, at: datetime) -> None:
     """Applied. The attempt carries the result; the write counts as the agent's own for its other plans."""
-    _close(plan, State.COMMITTED, at)
     attempt.outcome, attempt.settled_at, attempt.result = Outcome.COMMITTED.value, at, result
-    attempt.save(update_fields=["outcome", "settled_at", "result", "http_status", "detail"])
-    ObservedWrite.objects.create(
-        agent=plan.agent,
-        target=plan.target,
-        task_id=plan.task.task_id,
-        action_targets=plan.action_targets,
-        at=at,
-        plan=plan,
-    )
     tell(
         plan,
         Kind.COMMIT_SUCCEEDED,
         actor=actor,
         data={"attempt": attempt.number, "result": None if result is None else RawJson(result)},
+        change=committed(plan, attempt, at),
     )
+    plan.state, plan.state_changed_at = State.COMMITTED.value, at
+    plan.token_sealed, plan.next_check_at = None, None
     callbacks.queue(plan, "plan.committed", at=at)
 
 

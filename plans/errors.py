@@ -1,7 +1,8 @@
 """Every refusal of the desk: its slug, its HTTP status, what it says of the plan, and what to do next."""
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 Next = Literal["replan", "wait", "poll", "retry_same_key", "read_plan", "fix_request", "check_status", "ask", "stop"]
 PlanWrite = Literal["none", "done", "possible"]
@@ -21,6 +22,25 @@ class Sentence(str):
         made = super().__new__(cls, template % values if values else template)
         made.template, made.values = template, values
         return made
+
+
+_KEPT: Final = '{"sentence": '
+
+
+def keep(sentence: Sentence) -> str:
+    """A sentence for a column of text, from which it can be said in any language later."""
+    if not sentence.values:
+        return str(sentence)
+    plain = {name: value if isinstance(value, int) else str(value) for name, value in sentence.values.items()}
+    return _KEPT + json.dumps(sentence.template) + ', "values": ' + json.dumps(plain) + "}"
+
+
+def kept(text: str) -> str:
+    """What `keep` wrote, as a sentence again; any other text is given back as it is."""
+    if isinstance(text, Sentence) or not text.startswith(_KEPT):
+        return text
+    found = json.loads(text)
+    return Sentence(found["sentence"], **found["values"])
 
 
 class Refused(Exception):

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import OperationalError, connection
 from psycopg.errors import LockNotAvailable
 
+from plans import plan_sql
 from plans.models import Agent, Plan
 
 
@@ -21,12 +22,8 @@ def lock_plan(plan_pk: int, *, is_patient: bool = False) -> Plan:
     Raises `LockTimeout` after LOCK_WAIT (never where `is_patient`: for what has to be written down, however long
     somebody else holds the row), `Plan.DoesNotExist` for none. Check and read the clock after this, never before.
     """
-    with limited_wait(timedelta(0) if is_patient else settings.LOCK_WAIT):
-        return (
-            Plan.objects.select_related("agent", "target", "task", "policy")
-            .select_for_update(of=("self",), no_key=True)
-            .get(pk=plan_pk)
-        )
+    with still_limited():
+        return plan_sql.lock_plan(plan_pk, "0ms" if is_patient else wait_text())
 
 
 def lock_agent(agent_pk: int) -> Agent:
@@ -48,6 +45,11 @@ def limited_wait(wait: timedelta) -> Iterator[None]:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{int(wait.total_seconds() * 1000)}ms"])
     with still_limited():
         yield
+
+
+def wait_text() -> str:
+    """How long a lock is waited for at most, as PostgreSQL takes it."""
+    return f"{int(settings.LOCK_WAIT.total_seconds() * 1000)}ms"
 
 
 @contextmanager

@@ -121,6 +121,7 @@ class Agent(models.Model):
     name = models.CharField(max_length=128)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="agents")
     api_key_hash = models.BinaryField()
+    api_key_hint = models.CharField(max_length=12, blank=True, default="")  # its first characters, to tell keys apart
     callback_url = models.TextField(blank=True, default="")
     is_paused = models.BooleanField(default=False)
     created_at = models.DateTimeField()
@@ -136,6 +137,28 @@ class Agent(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class FormerOwner(models.Model):
+    """Who owned an agent until when: written by the database whenever an agent gets another owner.
+
+    Nobody decides a plan of an agent that they owned at any time since the plan was received: the database refuses
+    their approval and their rejection (`plans_owner_never_decides`).
+    """
+
+    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, db_index=False, related_name="former_owners")
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, db_index=False, related_name="+")
+    until = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["agent", "person", "until"], name="plans_former_owners")]
+
+
+class AgentSeen(models.Model):
+    """When an agent last made itself known, by a signed delivery or its key; to the minute, see `plans/seen.py`."""
+
+    agent = models.OneToOneField(Agent, on_delete=models.PROTECT, primary_key=True, related_name="seen")
+    seen_at = models.DateTimeField()
 
 
 class AgentSecret(models.Model):
@@ -327,6 +350,7 @@ class Approval(models.Model):
                 name="plans_void_approval_says_why",
             ),
         ]
+        indexes = [models.Index(fields=["approved_at"], name="plans_approvals_by_time")]
 
 
 class Rejection(models.Model):
@@ -342,6 +366,7 @@ class Rejection(models.Model):
         constraints = [
             models.CheckConstraint(condition=~Q(reason__regex=r"^\s*$"), name="plans_rejection_has_a_reason")
         ]
+        indexes = [models.Index(fields=["rejected_at"], name="plans_rejections_by_time")]
 
 
 class Commit(models.Model):

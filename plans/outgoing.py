@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from plans.errors import Sentence
+
 MAX_ANSWER: Final = 1024 * 1024
 CONNECT_TIMEOUT: Final = timedelta(seconds=10)
 USER_AGENT: Final = "Plandesk/1"
@@ -33,11 +35,11 @@ class Answer:
 
 
 class NotSent(Exception):
-    """The connection was never made: no byte of a request left."""
+    """The connection was never made: no byte of a request left. Its one argument is a sentence."""
 
 
 class NoAnswer(Exception):
-    """The request may have arrived, and no whole answer within the limits came back."""
+    """The request may have arrived, and no whole answer within the limits came back. Its one argument is a sentence."""
 
 
 def exchange(
@@ -62,7 +64,7 @@ def exchange(
     connection = _connect(parts, deadline, may_connect)
     if send_before is not None and time.monotonic() >= send_before:
         connection.close()
-        raise NotSent("Nothing was sent: the time for it had passed when the connection was made.")
+        raise NotSent(Sentence("Nothing was sent: the time for it had passed when the connection was made."))
     # Cuts a conversation that has used up its time; the reader then sees the end of the stream.
     cut = threading.Timer(max(deadline - time.monotonic(), 0), _shut, (connection.sock,))
     cut.daemon = True
@@ -122,13 +124,13 @@ def _connect(
             sock.settimeout(max(deadline - time.monotonic(), 0.001))
             sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
     except ssl.SSLError as error:
-        raise NotSent(f"TLS was refused: {error.reason or 'handshake failed'}.") from None
+        raise NotSent(Sentence("TLS was refused: %(why)s.", why=error.reason or "handshake failed")) from None
     except (socket.gaierror, UnicodeError):
-        raise NotSent("The host was not found.") from None  # its name is not for every agent to know
+        raise NotSent(Sentence("The host was not found.")) from None  # its name is not for every agent to know
     except TimeoutError:
-        raise NotSent("No connection was accepted in time.") from None
+        raise NotSent(Sentence("No connection was accepted in time.")) from None
     except OSError as error:
-        raise NotSent(f"No connection: {error.strerror or type(error).__name__}.") from None
+        raise NotSent(Sentence("No connection: %(why)s.", why=error.strerror or type(error).__name__)) from None
     connection.sock = sock
     connection.auto_open = 0  # a lost connection is never opened again under our feet
     # The total limit is the timer's; without a timeout of its own a read ends when the timer cuts it.
@@ -141,7 +143,7 @@ def _open(host: str, port: int, deadline: float, may_connect: MayConnect | None)
     last: OSError = OSError("no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         if may_connect is not None and not may_connect(str(address[0])):
-            raise NotSent("The name leads to an address that may not be called.")
+            raise NotSent(Sentence("The name leads to an address that may not be called."))
         left = min(deadline - time.monotonic(), CONNECT_TIMEOUT.total_seconds())
         if left <= 0:
             raise TimeoutError
@@ -176,11 +178,11 @@ def _converse(
         if len(content) <= MAX_ANSWER:
             content += response.read(MAX_ANSWER + 1 - len(content))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NoAnswer(f"No whole answer: {type(error).__name__}.") from None
+        raise NoAnswer(Sentence("No whole answer: %(why)s.", why=type(error).__name__)) from None
     if len(content) > MAX_ANSWER:
-        raise NoAnswer(f"The answer is larger than {MAX_ANSWER} bytes.")
+        raise NoAnswer(Sentence("The answer is larger than %(most)d bytes.", most=MAX_ANSWER))
     if response.length:  # what Content-Length promised and the stream did not hold
-        raise NoAnswer("The answer was cut short.")
+        raise NoAnswer(Sentence("The answer was cut short."))
     return Answer(response.status, content, _seconds(response.headers.get("Retry-After")))
 
 

@@ -1,6 +1,7 @@
 """How fast people decide: from opening a plan's page to approving it, per person and per policy."""
 # ruff: noqa: S608 - statements are put together from constants here; every value is a parameter.
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -15,15 +16,16 @@ MOSTLY: Final = 0.99
 
 _SPANS: Final = {"within": WITHIN.total_seconds(), "quick": QUICK.total_seconds()}
 
+# Of the statement, not of the moment: no index is read by a clock that moves on within it.
 _DECISIONS = """
     SELECT a.plan_id, a.reviewer_id, true AS is_approval, a.approved_at AS at,
            CASE WHEN a.opened_at <= a.approved_at THEN a.approved_at - a.opened_at END AS took
-    FROM plans_approval a WHERE a.approved_at > clock_timestamp() - make_interval(secs => %(within)s)
+    FROM plans_approval a WHERE a.approved_at > statement_timestamp() - make_interval(secs => %(within)s)
     UNION ALL
     SELECT r.plan_id, r.reviewer_id, false, r.rejected_at, r.rejected_at - v.opened_at
     FROM plans_rejection r
     LEFT JOIN plans_planview v ON v.plan_id = r.plan_id AND v.person_id = r.reviewer_id AND v.opened_at <= r.rejected_at
-    WHERE r.rejected_at > clock_timestamp() - make_interval(secs => %(within)s)
+    WHERE r.rejected_at > statement_timestamp() - make_interval(secs => %(within)s)
 """
 
 _FIGURES = """count(*), count(*) FILTER (WHERE d.is_approval),
@@ -39,6 +41,12 @@ JOIN plans_plan p ON p.id = d.plan_id
 JOIN plans_policy o ON o.id = p.policy_id
 JOIN plans_target t ON t.id = p.target_id
 GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT 100
+"""
+
+_BY_AGENT = f"""
+SELECT p.agent_id, {_FIGURES}
+FROM ({_DECISIONS}) d JOIN plans_plan p ON p.id = d.plan_id
+WHERE p.agent_id = ANY (%(agents)s) GROUP BY 1
 """
 
 
@@ -77,6 +85,13 @@ def find_own_pace(person_pk: int) -> Pace:
     with connection.cursor() as cursor:
         cursor.execute(_OWN, {**_SPANS, "person": person_pk})
         return Pace(*cursor.fetchone())
+
+
+def find_agent_paces(agents: Sequence[int]) -> dict[int, Pace]:
+    """How everybody decided on the plans of these agents, by the agent's key. Reads the decisions of 30 days."""
+    with connection.cursor() as cursor:
+        cursor.execute(_BY_AGENT, {**_SPANS, "agents": list(agents)})
+        return {row[0]: Pace(*row[1:]) for row in cursor.fetchall()}
 
 
 def find_paces() -> list[PolicyPace]:

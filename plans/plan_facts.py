@@ -6,12 +6,15 @@ from typing import Any, Final
 
 from django.contrib.auth import get_user_model
 
+from plans import plan_sql
 from plans.models import Approval, Commit, ConflictChange, Plan
-from plans.queries import OVERDUE_AFTER, get_now_and_newest
+from plans.ownership import owner_pks
+from plans.queries import OVERDUE_AFTER
 from plans.states import State
 
 _RELATED = ("agent__owner", "target", "task", "policy", "replaced_by__agent", "replaced_by__target")
 _ENDS = ("rejection__reviewer", "refusal", "abandonment", "conflict")
+_HAVE_ENDS = frozenset({State.REJECTED, State.REFUSED, State.ABANDONED, State.CONFLICTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class PlanFacts:
     replaced_plan: Plan | None
     rivals: list[Plan]
     eligible_people: int
+    owners: frozenset[int]
+    """Who owns its agent, or owned it since the plan was received: they decide nothing of it."""
 
     @property
     def live_approvals(self) -> list[Approval]:
@@ -61,27 +66,36 @@ def find_plan(agent: str, target: str, plan_id: str) -> Plan | None:
 
 def find_plan_pk(agent: str, target: str, plan_id: str) -> int | None:
     """The key of the plan by its public names, or None: all that a decision needs, which reads the plan under lock."""
-    rows = Plan.objects.filter(agent__name=agent, target__name=target, plan_id=plan_id)
-    return rows.values_list("pk", flat=True).first()
+    return plan_sql.find_pk(agent, target, plan_id)
 
 
 def get_plan_facts(pk: int) -> PlanFacts:
     """All there is to show of a plan; raises Plan.DoesNotExist. A fixed number of statements, however long its life."""
-    plan = Plan.objects.select_related(*_RELATED, *_ENDS).get(pk=pk)
-    now, _newest = get_now_and_newest()
+    shown = plan_sql.get_shown_plan(pk)
+    plan = _with_ends(shown.plan)
     conflict = getattr(plan, "conflict", None)
-    approvals = list(plan.approvals.select_related("reviewer").order_by("approved_at", "id"))
+    approvals = plan_sql.find_approvals(plan.pk)
     is_pending = plan.state == State.PENDING
+    owners = owner_pks(plan)
     return PlanFacts(
         plan=plan,
-        now=now,
+        now=shown.now,
         approvals=approvals,
-        attempts=list(plan.commits.order_by("number")),
+        attempts=plan_sql.find_attempts(plan.pk),
         conflict_changes=list(conflict.changes.order_by("position")) if conflict else [],
-        replaced_plan=_replaced(plan),
+        replaced_plan=_replaced(plan) if plan.replaces or shown.has_replaced else None,
         rivals=_rivals(plan) if is_pending else [],
-        eligible_people=_count_eligible(plan) if is_pending else 0,
+        eligible_people=_count_eligible(owners) if is_pending else 0,
+        owners=owners,
     )
+
+
+def _with_ends(plan: Plan) -> Plan:
+    """The plan with what became of it: read anew where an end has a row that says so, else known to have none."""
+    if plan.state in _HAVE_ENDS or plan.replaced_by_id is not None:
+        return Plan.objects.select_related(*_RELATED, *_ENDS).get(pk=plan.pk)
+    plan._state.fields_cache |= dict.fromkeys(("rejection", "refusal", "abandonment", "conflict", "replaced_by"))
+    return plan
 
 
 def _replaced(plan: Plan) -> Plan | None:
@@ -111,7 +125,7 @@ def _rivals(plan: Plan) -> list[Plan]:
     )
 
 
-def _count_eligible(plan: Plan) -> int:
-    """How many people may decide this plan, those included who approved it already and may still."""
+def _count_eligible(owners: frozenset[int]) -> int:
+    """How many people may decide a plan of these, those included who approved it already and may still."""
     people = get_user_model()._default_manager.filter(is_reviewer=True, is_active=True)
-    return people.exclude(pk=plan.agent.owner_id).count()
+    return people.exclude(pk__in=owners).count()

@@ -13,6 +13,9 @@ MAX_APPROVALS: Final = 10
 """More people than this are never asked; the database says so too."""
 
 
+OWN_AGENT: Final = Sentence("This plan is by an agent of yours, so someone else has to decide.")
+
+
 class Person(Protocol):
     """What a verdict needs of a person."""
 
@@ -51,14 +54,12 @@ def is_reviewer(person: Person) -> Verdict:
     return Verdict(True)
 
 
-def may_decide(person: Person, *, owner_id: Any) -> Verdict:
-    """A reviewer who is not the agent's owner may decide its plans. Nobody else."""
+def may_decide(person: Person, *, is_own: bool) -> Verdict:
+    """A reviewer may decide a plan that is not their own: of no agent that they owned since it was received."""
     if not (verdict := is_reviewer(person)).is_allowed:
         return verdict
-    if person.pk == owner_id:
-        return Verdict(
-            False, "own-agent", Sentence("This plan is by an agent of yours, so someone else has to decide.")
-        )
+    if is_own:
+        return Verdict(False, "own-agent", OWN_AGENT)
     return Verdict(True)
 
 

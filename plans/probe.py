@@ -58,7 +58,7 @@ def probe_target(*, name: str) -> Probe | None:
         with place_at(target.pk, patience=AT_ONCE):
             answer = exchange("GET", address.status_url, headers=headers, body=None, timeout=TIMEOUT)
     except (NotSent, NoAnswer, TargetBusy) as error:
-        detail = error.detail if isinstance(error, TargetBusy) else str(error)
+        detail = error.sentence if isinstance(error, TargetBusy) else error.args[0]
         return Probe(at, _since(started), address.status_url, None, UNREACHED, detail)
     return Probe(
         at, _since(started), address.status_url, answer.status, _verdict(answer), "", len(answer.body), _is_json(answer)

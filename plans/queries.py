@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-from plans.models import Approval, Plan
+from plans.ownership import owned_sql
 
 PAGE: Final = 50
 """Rows of a page of a list."""
@@ -22,10 +22,11 @@ OVERDUE_AFTER: Final = timedelta(seconds=45)
 _CONTRADICTED_FOR: Final = "7 days"
 
 # A row's facts are cut from `actions` by the database for the rows of one page only: the CTE limits first.
-_ROW = """
+_ROW = f"""
 SELECT p.id, p.plan_id, a.name, t.name, p.operation, p.state, p.created_at, p.received_at, p.expires_at,
        p.state_changed_at, coalesce(p.unknown_since, p.claimed_at), p.approvals_required, p.mark_count,
-       a.owner_id = %(person)s, x.op, x.target, x.field, x.total, cardinality(p.action_targets),
+       a.owner_id = %(person)s OR {owned_sql("p", "%(person)s")},
+       x.op, x.target, x.field, x.total, cardinality(p.action_targets),
        x.creates, x.updates, x.deletes, x.is_final, coalesce(y.given, 0), coalesce(y.has_mine, false),
        coalesce(b.reason, '')
 FROM page p
@@ -180,10 +181,10 @@ def find_unknown(person: Any, *, limit: int = PAGE, only: "HistoryFilters | None
     return _rows(_unknown(where), person, overdue=OVERDUE_AFTER, limit=limit, **values)
 
 
-_TO_DECIDE = """
+_TO_DECIDE = f"""
     SELECT 1 FROM plans_plan p JOIN plans_agent a ON a.id = p.agent_id
     WHERE p.state = 'pending' AND p.approvals_required > 0 AND p.expires_at > clock_timestamp()
-      AND a.owner_id <> %(person)s AND p.id > %(since)s
+      AND a.owner_id <> %(person)s AND NOT {owned_sql("p", "%(person)s")} AND p.id > %(since)s
       AND NOT EXISTS (SELECT 1 FROM plans_approval v
                       WHERE v.plan_id = p.id AND v.reviewer_id = %(person)s AND v.voided_at IS NULL)
     LIMIT %(cap)s"""
@@ -224,20 +225,24 @@ def count_unasked(now: datetime, *, within: timedelta = timedelta(hours=24)) -> 
     return int(count)
 
 
+_NEXT = f"""
+    SELECT a.name, t.name, p.plan_id
+    FROM plans_plan p JOIN plans_agent a ON a.id = p.agent_id JOIN plans_target t ON t.id = p.target_id
+    WHERE p.state = 'pending' AND p.approvals_required > 0 AND p.expires_at > %(now)s AND p.id <> %(but)s
+      AND a.owner_id <> %(person)s AND NOT {owned_sql("p", "%(person)s")}
+      AND NOT EXISTS (SELECT 1 FROM plans_approval v
+                      WHERE v.plan_id = p.id AND v.reviewer_id = %(person)s AND v.voided_at IS NULL)
+    ORDER BY p.expires_at, p.id LIMIT 1"""
+
+
 def find_next_waiting(person: Any, *, but: int, now: datetime) -> tuple[str, str, str] | None:
     """Agent, target and id of the plan that is most urgent for this person, `but` one; None where none waits."""
     if not person.is_reviewer:
         return None
-    return (
-        Plan.objects.pending()
-        .filter(approvals_required__gt=0, expires_at__gt=now)
-        .exclude(pk=but)
-        .exclude(agent__owner_id=person.pk)
-        .exclude(approvals__in=Approval.objects.filter(reviewer_id=person.pk, voided_at=None))
-        .order_by("expires_at", "id")
-        .values_list("agent__name", "target__name", "plan_id")
-        .first()
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(_NEXT, {"person": person.pk, "but": but, "now": now})
+        found: tuple[str, str, str] | None = cursor.fetchone()
+    return found
 
 
 # --- every plan -----------------------------------------------------------------------------------------------------

@@ -32,10 +32,6 @@ from plans.targets import operations as hosted
 COMMAND_LINE = Actor("system", "command-line", "Command line")
 
 
-class OwnerError(RegistryError):
-    """Why an agent is not handed over."""
-
-
 @dataclass(frozen=True, slots=True)
 class AgentCredentials:
     """What an agent needs to speak to the desk. Shown this once; `repr` keeps it."""
@@ -69,6 +65,7 @@ def create_agent(
         name=name,
         owner=owner,
         api_key_hash=auth.hash_api_key(api_key),
+        api_key_hint=auth.hint_of(api_key),
         callback_url=callback_url,
         created_at=at,
     )
@@ -87,8 +84,8 @@ def rotate_agent(*, name: str, by: Actor = COMMAND_LINE) -> AgentCredentials:
     agent = lock_agent(_agent(name).pk)
     api_key, webhook, callback = auth.make_api_key(), make_secret(), make_secret()
     at = clock.now()
-    agent.api_key_hash = auth.hash_api_key(api_key)
-    agent.save(update_fields=["api_key_hash"])
+    agent.api_key_hash, agent.api_key_hint = auth.hash_api_key(api_key), auth.hint_of(api_key)
+    agent.save(update_fields=["api_key_hash", "api_key_hint"])
     live = AgentSecret.objects.filter(agent=agent, retired_at=None).order_by("-id")
     before = live.filter(purpose=AgentSecret.WEBHOOK).first()
     live.exclude(pk__in=[before.pk] if before else []).update(retired_at=at)
@@ -133,17 +130,15 @@ def set_agent(
 ) -> Agent:
     """Change an agent's owner, where it may plan, or where it is told; None leaves a thing as it is.
 
-    Its waiting plans stay, at targets that it loses too: a person decides them. A change that changes nothing leaves no
-    event. Locks the agent. Raises `RegistryError`, also for one that is disabled; and `OwnerError` where its owner
-    hands it over while plans of it are in flight: who owned it could then decide them.
+    Its waiting plans stay, at targets that it loses too: a person decides them, and nobody who owned the agent since
+    they were received. A change that changes nothing leaves no event. Locks the agent. Raises `RegistryError`, also for
+    one that is disabled.
     """
     agent = lock_agent(_agent(name).pk)
     if agent.disabled_at is not None:
         raise RegistryError(Sentence("The agent %(name)s is disabled for good.", name=name))
     told: dict[str, Any] = {}
     if owner is not None and owner.pk != agent.owner_id:
-        if by.type == "person" and by.id == str(agent.owner_id) and Plan.objects.of_agent(agent).in_flight().exists():
-            raise OwnerError(Sentence("This agent is yours and plans of it wait, so somebody else hands it over."))
         told["owner"] = {"from": str(agent.owner_id), "to": str(owner.pk)}
         agent.owner = owner
     if callback_url is not None and callback_url != agent.callback_url:

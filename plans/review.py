@@ -3,25 +3,27 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 
 from audit.kinds import Kind
-from plans import callbacks, clock, ending, policies
+from plans import callbacks, clock, decision_sql, ending, plan_sql, policies
 from plans.bulkhead import place_at
 from plans.chronicle import SWEEP, person_actor, tell
 from plans.commit import Call, attempt_that_arrived, carry_out, claim, settle_overdue
 from plans.confirm import confirm_plan
+from plans.decision_sql import Standing
 from plans.errors import DecisionRefused, Fenced, Sentence, TargetBusy, Unavailable
 from plans.faultpoints import reach
 from plans.hosted_commit import apply_hosted
 from plans.instants import format_instant, format_instant_exact
 from plans.locks import LockTimeout, lock_plan
 from plans.models import Approval, Plan, PlanView, Target
+from plans.ownership import NEVER_DECIDES, has_owned, is_own
 from plans.schema import shown_digest
 from plans.states import AbandonReason, State
 
@@ -55,20 +57,15 @@ def reject_plan(*, plan_pk: int, person: Any, seen_digest: str, reason: str) -> 
     """End a pending plan with a reason the agent gets. One rejection is enough. Raises `DecisionRefused`."""
 
     def decide(plan: Plan) -> DecisionRefused | None:
-        at = clock.now()
-        if (refused := _may_not(plan, person, seen_digest, at)) is not None:
+        known = decision_sql.look(plan, person.pk)
+        if (refused := _may_not(plan, person, seen_digest, known)) is not None:
             return refused
         if (refused := _bad_reason(reason)) is not None:
             return refused
-        actor = person_actor(person)
-        view = PlanView.objects.filter(plan=plan, person=person).first()
-        data = {
-            "opened_at": format_instant_exact(view.opened_at) if view is not None else None,
-            "milliseconds_on_page": _milliseconds_since(view, at),
-        }
         ending.reject(
-            plan, reviewer=person, actor=actor, seen_digest=seen_digest, reason=reason.strip(), at=at, data=data
-        )
+            plan, reviewer=person, actor=person_actor(person), seen_digest=seen_digest, reason=reason.strip(),
+            at=known.at, data=_time_on_page(known),
+        )  # fmt: skip
         return None
 
     _decided(plan_pk, person, "reject", decide)
@@ -172,11 +169,20 @@ def _decided(plan_pk: int, person: Any, decision: str, decide: Decide) -> Call |
         outcome = DecisionRefused(BUSY, 409, BEING_COMMITTED)
     except Fenced as error:
         outcome = DecisionRefused("fenced", 423, error.sentence)
+    except IntegrityError as error:
+        outcome = _made_owner_meanwhile(error)
     if isinstance(outcome, DecisionRefused):
         if outcome.code != NOTHING_SENT:  # taken, and told as `commit.unsent`
             _record_refusal(plan_pk, person, decision, outcome)
         raise outcome
     return outcome
+
+
+def _made_owner_meanwhile(error: IntegrityError) -> DecisionRefused:
+    """Who was given the agent between our look and their decision; any other violation is a bug, and raised."""
+    if getattr(getattr(error.__cause__, "diag", None), "constraint_name", None) != NEVER_DECIDES:
+        raise error
+    return DecisionRefused("own-agent", 403, policies.OWN_AGENT)
 
 
 @transaction.atomic(durable=True)
@@ -190,8 +196,9 @@ def _record_refusal(plan_pk: int, person: Any, decision: str, refused: DecisionR
 def _approve(
     plan: Plan, person: Any, seen_digest: str, fact: str, reason: str, claimed: float
 ) -> Call | DecisionRefused | None:
-    at = clock.now()
-    if (refused := _may_not(plan, person, seen_digest, at)) is not None:
+    known = decision_sql.look(plan, person.pk)
+    at = known.at
+    if (refused := _may_not(plan, person, seen_digest, known)) is not None:
         return refused
     guard = policies.guard_of(plan.actions, is_always=plan.policy.is_guarded)
     if guard is not None and not guard.is_met_by(fact):
@@ -202,32 +209,25 @@ def _approve(
         return DecisionRefused(
             "unconfirmed", 403, Sentence("Its target has not confirmed this plan, and the policy asks for that.")
         )
-    standing = _void_lost_rights(plan, at)
+    standing = _void_lost_rights(plan, at) if known.approval_count else []
     if any(approval.reviewer_id == person.pk for approval in standing):
         return DecisionRefused(
             "approved-already", 409, Sentence("You approved this plan already. Somebody else has to, too.")
         )
-    view = PlanView.objects.filter(plan=plan, person=person).first()
-    Approval.objects.create(
-        plan=plan,
-        reviewer=person,
-        seen_digest=seen_digest,
-        reason=reason.strip()[:MAX_REASON],
-        approved_at=at,
-        opened_at=view.opened_at if view is not None else None,
-    )
     given = len(standing) + 1
     actor = person_actor(person)
-    tell(plan, Kind.PLAN_APPROVED, actor=actor, data={
+    said = reason.strip()[:MAX_REASON]
+    written = decision_sql.approval(
+        plan, reviewer_pk=person.pk, seen_digest=seen_digest, reason=said, at=at, opened_at=known.opened_at
+    )
+    tell(plan, Kind.PLAN_APPROVED, actor=actor, change=written, data={
         "digest": seen_digest, "approval": given, "approvals_required": plan.approvals_required,
-        "opened_at": format_instant_exact(view.opened_at) if view is not None else None,
-        "milliseconds_on_page": _milliseconds_since(view, at),
-        "reason": reason.strip()[:MAX_REASON],
+        **_time_on_page(known), "reason": said,
     })  # fmt: skip
     callbacks.queue(plan, "plan.approved", at=at)
     if given < plan.approvals_required:
         return None
-    attempt = claim(plan, actor=actor, at=at)
+    attempt = claim(plan, actor=actor, at=at, attempt_count=known.attempt_count)
     if attempt is None:
         return _decided_already(plan)
     if plan.is_hosted:
@@ -236,14 +236,18 @@ def _approve(
     return Call(plan.pk, attempt.pk, claimed)
 
 
-def _milliseconds_since(view: PlanView | None, at: datetime) -> int | None:
-    """From the last opening of the page to the decision; None where it was never opened."""
-    return (at - view.opened_at) // timedelta(milliseconds=1) if view is not None and at >= view.opened_at else None
+def _time_on_page(known: Standing) -> dict[str, Any]:
+    """When the person opened the page last, and from then to the decision; None where it was never opened."""
+    if known.opened_at is None:
+        return {"opened_at": None, "milliseconds_on_page": None}
+    took = (known.at - known.opened_at) // timedelta(milliseconds=1)
+    return {"opened_at": format_instant_exact(known.opened_at), "milliseconds_on_page": None if took < 0 else took}
 
 
-def _may_not(plan: Plan, person: Any, seen_digest: str, at: Any) -> DecisionRefused | None:
+def _may_not(plan: Plan, person: Any, seen_digest: str, known: Standing) -> DecisionRefused | None:
     """Why this person's decision on this plan is not taken, read under the lock; expires a plan that is due."""
-    if (refused := _has_no_right(plan, person)) is not None:
+    at = known.at
+    if (refused := _refused_by(policies.may_decide(known.person, is_own=known.is_own))) is not None:
         return refused
     if plan.state != State.PENDING.value:
         return _decided_already(plan)
@@ -253,7 +257,7 @@ def _may_not(plan: Plan, person: Any, seen_digest: str, at: Any) -> DecisionRefu
         return DecisionRefused(
             "expired", 410, Sentence("This plan expired at %(when)s. Nothing was written.", when=when)
         )
-    if (overtaken := ending.overtaken_by(plan)) is not None:
+    if (overtaken := ending.overtaken_by(plan, known.overtaken)) is not None:
         ending.abandon(plan, overtaken, actor=SWEEP, at=at)
         return _decided_already(plan)
     if shown_digest(plan) != seen_digest:
@@ -262,8 +266,11 @@ def _may_not(plan: Plan, person: Any, seen_digest: str, at: Any) -> DecisionRefu
 
 
 def _has_no_right(plan: Plan, person: Any) -> DecisionRefused | None:
-    now_person = get_user_model().objects.get(pk=person.pk)
-    verdict = policies.may_decide(now_person, owner_id=plan.agent.owner_id)
+    now_person = get_user_model().objects.annotate(has_owned=has_owned(plan)).get(pk=person.pk)
+    return _refused_by(policies.may_decide(now_person, is_own=is_own(plan, now_person)))
+
+
+def _refused_by(verdict: policies.Verdict) -> DecisionRefused | None:
     return None if verdict.is_allowed else DecisionRefused(verdict.code, 403, verdict.sentence)
 
 
@@ -298,7 +305,7 @@ def _decided_already(plan: Plan) -> DecisionRefused:
                 410,
                 Sentence(
                     "This plan was abandoned (%(reason)s) at %(since)s.",
-                    reason=Sentence(plan.abandonment.reason),
+                    reason=ending.ABANDONED_BECAUSE[AbandonReason(plan.abandonment.reason)],
                     since=since,
                 ),
             )
@@ -312,9 +319,11 @@ def _decided_already(plan: Plan) -> DecisionRefused:
 
 def _void_lost_rights(plan: Plan, at: Any) -> list[Approval]:
     """An approval by somebody who has since lost the right is void. Returns those that stand, under the plan's lock."""
-    standing = []
-    for approval in Approval.objects.filter(plan=plan, voided_at=None).select_related("reviewer"):
-        if not policies.may_decide(approval.reviewer, owner_id=plan.agent.owner_id).is_allowed:
+    standing: list[Approval] = []
+    given = Approval.objects.filter(plan=plan, voided_at=None).select_related("reviewer")
+    for approval in given.annotate(has_owned=has_owned(plan, "reviewer_id")):
+        own = approval.reviewer_id == plan.agent.owner_id or approval.has_owned
+        if not policies.may_decide(approval.reviewer, is_own=own).is_allowed:
             approval.voided_at, approval.void_reason = at, "right-lost"
             approval.save(update_fields=["voided_at", "void_reason"])
         else:
@@ -358,7 +367,7 @@ def _told(plan_pk: int, person: Any) -> Iterator[None]:
 @contextmanager
 def _place(plan_pk: int) -> Iterator[None]:
     """A place at the plan's target for all that an approval asks of it, from before anything is sent or claimed."""
-    target_pk, kind, state = Plan.objects.values_list("target_id", "target__kind", "state").get(pk=plan_pk)
+    target_pk, kind, state = plan_sql.get_target_and_state(plan_pk)
     with ExitStack() as places:
         if kind == Target.REMOTE and state == State.PENDING.value:
             try:
@@ -385,4 +394,4 @@ def _confirm(plan_pk: int, person: Any) -> None:
 
 
 def _read(plan_pk: int) -> Plan:
-    return Plan.objects.select_related("agent", "target", "task", "policy").get(pk=plan_pk)
+    return plan_sql.get_plan(plan_pk)

@@ -11,6 +11,7 @@ from django.db import connection
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 
 from plans.models import Agent, AgentSecret, Callback, Plan, Policy, Target
+from plans.ownership import owned_sql
 from plans.policies import MAX_APPROVALS
 
 PAGE: Final = 100
@@ -28,10 +29,13 @@ _UNDECIDABLE = """
     FROM r, plans_plan p
     JOIN plans_agent a ON a.id = p.agent_id
     JOIN plans_target t ON t.id = p.target_id
-    JOIN {person} o ON o.id = a.owner_id
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS owners FROM {person} x
+        WHERE x.is_reviewer AND x.is_active AND (x.id = a.owner_id OR {owned})
+    ) o
     WHERE r.reviewers <= %(most)s AND p.state = 'pending' AND p.approvals_required > 0
       AND p.expires_at > clock_timestamp()
-      AND p.approvals_required > r.reviewers - (o.is_reviewer AND o.is_active)::int
+      AND p.approvals_required > r.reviewers - o.owners
 """
 
 
@@ -50,7 +54,7 @@ class Undecidable:
 def find_undecidable(limit: int = 10) -> list[Undecidable]:
     """The plans that will expire unless an admin names another reviewer, the most urgent first."""
     columns = """a.name, t.name, p.plan_id, p.expires_at, p.approvals_required,
-        r.reviewers - (o.is_reviewer AND o.is_active)::int"""
+        r.reviewers - o.owners"""
     statement = _undecidable(columns) + " ORDER BY p.expires_at, p.id LIMIT %(limit)s"
     with connection.cursor() as cursor:
         cursor.execute(statement, {"most": MAX_APPROVALS, "limit": limit})
@@ -68,17 +72,17 @@ def count_undecidable() -> int:
 
 def _undecidable(columns: str) -> str:
     person = connection.ops.quote_name(get_user_model()._meta.db_table)
-    return _UNDECIDABLE.format(person=person, columns=columns)
+    return _UNDECIDABLE.format(person=person, columns=columns, owned=owned_sql("p", "x.id"))
 
 
 # --- agents and targets ---------------------------------------------------------------------------------------------
 
 
 def find_agents(*, after: str = "", limit: int = PAGE) -> list[Agent]:
-    """Agents by name from `after` on, each with `last_plan_at`, `pending_count`, `day_count` (plans of the last
-    24 hours, at most DAY_CAP + 1), its owner and its targets."""
+    """Agents by name from `after` on, each with `last_plan_at`, `pending_count`, `hour_count` and `day_count` (plans of
+    the last hour and of 24, at most DAY_CAP + 1), its owner, its targets, and when it was `seen`."""
     agents = _with_last_plan(Agent.objects.filter(name__gt=after) if after else Agent.objects.all(), "agent")
-    found = list(agents.select_related("owner").prefetch_related("targets").order_by("name")[:limit])
+    found = list(agents.select_related("owner", "seen").prefetch_related("targets").order_by("name")[:limit])
     _count_days(found)
     return found
 
@@ -86,27 +90,39 @@ def find_agents(*, after: str = "", limit: int = PAGE) -> list[Agent]:
 def find_agent(name: str) -> Agent | None:
     """One agent as in the list, or None."""
     agents = _with_last_plan(Agent.objects.filter(name=name), "agent")
-    found = agents.select_related("owner").prefetch_related("targets").first()
+    found = agents.select_related("owner", "seen").prefetch_related("targets").first()
     if found is not None:
         _count_days([found])
     return found
 
 
 _DAYS = """
-    SELECT a.id, (SELECT count(*) FROM (
-        SELECT 1 FROM plans_plan p WHERE p.agent_id = a.id AND p.received_at > clock_timestamp() - interval '24 hours'
-        LIMIT %s) d)
-    FROM plans_agent a WHERE a.id = ANY(%s)
+    SELECT a.id, d.hour, d.day FROM plans_agent a CROSS JOIN LATERAL (
+        SELECT count(*) AS day,
+            count(*) FILTER (WHERE n.received_at > statement_timestamp() - interval '1 hour') AS hour
+        FROM (SELECT p.received_at FROM plans_plan p
+              WHERE p.agent_id = a.id AND p.received_at > statement_timestamp() - interval '24 hours'
+              ORDER BY p.received_at DESC LIMIT %s) n
+    ) d WHERE a.id = ANY(%s)
 """
 
 
 def _count_days(agents: Sequence[Agent]) -> None:
-    """Give each agent its `day_count`: cut off, so that one that runs wild does not slow the page down."""
+    """Give each agent its counts: cut off, so that one that runs wild does not slow the page down."""
     with connection.cursor() as cursor:
         cursor.execute(_DAYS, [DAY_CAP + 1, [agent.pk for agent in agents]])
-        counts = dict(cursor.fetchall())
+        counts = {pk: (hour, day) for pk, hour, day in cursor.fetchall()}
     for agent in agents:
-        agent.day_count = counts.get(agent.pk, 0)  # type: ignore[attr-defined]  # an annotation, for the page
+        agent.hour_count, agent.day_count = counts.get(agent.pk, (0, 0))  # type: ignore[attr-defined]  # for the page
+
+
+def count_agents() -> tuple[int, int]:
+    """How many agents may plan, and how many are paused."""
+    alive = Agent.objects.filter(disabled_at=None)
+    counts = alive.aggregate(
+        active=Count("pk", filter=Q(is_paused=False)), paused=Count("pk", filter=Q(is_paused=True))
+    )
+    return counts["active"], counts["paused"]
 
 
 def find_live_secrets(agent: Agent) -> list[AgentSecret]:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -224,7 +224,10 @@ def check_identifiers(**values: str | UnsetType | None) -> Errors:
 
 
 def check_prose(summary: str | UnsetType, evidence: Raw | UnsetType, at: str) -> Errors:
-    """What a summary and pieces of evidence must keep to; `at` is the pointer of the object they stand in."""
+    """What a summary and pieces of evidence must keep to; `at` is the pointer of the object they stand in.
+
+    `evidence` is a part of a body that `strict_json` has taken.
+    """
     errors: Errors = []
     if isinstance(summary, str) and len(summary) > MAX_SUMMARY:
         errors.append((f"{at}/summary", f"must be at most {MAX_SUMMARY} characters"))
@@ -242,7 +245,10 @@ def check_prose(summary: str | UnsetType, evidence: Raw | UnsetType, at: str) ->
 
 
 def check_actions(raw: Raw, at: str, *, has_intent: bool) -> tuple[list[FedAction], Errors]:
-    """The actions of a feed, and every rule of section 4 and 5.1 that they break."""
+    """The actions of a feed, and every rule of section 4 and 5.1 that they break.
+
+    `raw` is a part of a body that `strict_json` has taken.
+    """
     actions, errors = _decode_list(raw, list[FedAction], at)
     if errors:
         return [], errors
@@ -273,7 +279,7 @@ def _action_errors(action: FedAction) -> Iterator[tuple[str, str]]:
 
 def _decode_list(raw: Raw, shape: type[list[T]], at: str) -> tuple[list[T], Errors]:
     try:
-        return strict_json.decode(bytes(raw), shape), []
+        return strict_json.decode_part(bytes(raw), shape), []
     except strict_json.InvalidBody as error:
         return [], [(at + pointer, detail) for pointer, detail in error.errors]
 
@@ -301,19 +307,54 @@ def holds_text(tree: Any, needle: str, *, but: tuple[str, ...]) -> bool:
     return False
 
 
-def shown_digest(plan: Any) -> str:
-    """SHA-256 (64 hex) of all that a reviewer is shown of a plan and that a decision is bound to.
+class Shown(NamedTuple):
+    """All that a reviewer is shown of a plan and that a decision is bound to, in the order in which it is hashed.
 
-    Covers what was received, the policy it stands under, and how often others wrote to its targets. Not the approvals
-    given so far: a second reviewer decides on the same thing as the first.
+    What was received, the policy it stands under, and how often others wrote to its targets. Not the approvals given
+    so far: a second reviewer decides on the same thing as the first.
     """
-    shown = [
-        "plandesk.digest.v1", plan.agent.name, plan.target.name, plan.target_address, plan.plan_id, plan.operation,
-        plan.task.task_id, plan.intent, plan.replaces, plan.inputs, plan.actions, plan.evidence, plan.summary,
-        plan.input_fingerprint, format_instant_exact(plan.created_at), format_instant_exact(plan.expires_at),
-        plan.policy.version, plan.approvals_required, plan.mark_count,
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(shown, ensure_ascii=True, separators=(",", ":")).encode()).hexdigest()
+
+    agent: str
+    target: str
+    target_address: str
+    plan_id: str
+    operation: str
+    task_id: str
+    intent: str | None
+    replaces: str | None
+    inputs: str
+    actions: str
+    evidence: str
+    summary: str
+    input_fingerprint: str
+    created_at: str
+    expires_at: str
+    policy_version: int
+    approvals_required: int
+    mark_count: int
+
+
+def digested(shown: Shown) -> str:
+    """The text that is hashed, in ASCII."""
+    return json.dumps(["plandesk.digest.v1", *shown], ensure_ascii=True, separators=(",", ":"))
+
+
+def digest_of(shown: Shown) -> str:
+    """SHA-256 (64 hex) of what is shown: what a decision names."""
+    return hashlib.sha256(digested(shown).encode()).hexdigest()
+
+
+as_shown = format_instant_exact
+
+
+def shown_digest(plan: Any) -> str:
+    """The digest of a plan as it stands, read with its agent, target, task and policy."""
+    return digest_of(Shown(
+        plan.agent.name, plan.target.name, plan.target_address, plan.plan_id, plan.operation, plan.task.task_id,
+        plan.intent, plan.replaces, plan.inputs, plan.actions, plan.evidence, plan.summary, plan.input_fingerprint,
+        as_shown(plan.created_at), as_shown(plan.expires_at), plan.policy.version,
+        plan.approvals_required, plan.mark_count,
+    ))  # fmt: skip
 
 
 def action_targets(actions: Sequence[FedAction] | Sequence[Any]) -> list[str]:

@@ -150,18 +150,18 @@ def decode(body: bytes, shape: type[T]) -> T:
 
     Refuses what `loads` refuses with StrictJsonError, and every other difference from the type with InvalidBody.
     """
-    return read(body, shape)[1]
+    loads(body)
+    return decode_part(body, shape)
 
 
-def read(body: bytes, shape: type[T]) -> tuple[Json, T]:
-    """Both the tree and the typed value of one body: `loads` and `decode` for the price of one check."""
-    tree = loads(body)
+def decode_part(part: bytes, shape: type[T]) -> T:
+    """As `decode`, for a part of a body that `loads` has taken: what it refuses stands in no part of that one."""
     try:
-        return tree, cast(T, _decoder(cast(Hashable, shape)).decode(body))
+        return cast(T, _decoder(cast(Hashable, shape)).decode(part))
     except msgspec.DecodeError as error:  # a ValidationError is one
         message = str(error)
     # Raised out here so that the library's own message, which may quote the body, is not chained to ours.
-    raise InvalidBody([_explain(message, tree)])
+    raise InvalidBody([_explain(message, loads(part))])
 
 
 def pointer_to(*segments: Segment) -> str:

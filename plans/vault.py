@@ -5,7 +5,7 @@ import secrets
 
 from django.db import connection, transaction
 
-from plans import sealing
+from plans import sealing, strict_json
 from plans.models import LookupKey, Plan, TargetAddress
 
 
@@ -26,6 +26,11 @@ def lookup_key() -> bytes:
 def hash_of(value: bytes, *, purpose: str) -> bytes:
     """The keyed hash under which a secret or a foreign text is found again."""
     return sealing.keyed_hash(value, purpose=purpose, key=lookup_key())
+
+
+def inputs_hash(inputs: strict_json.Json) -> bytes:
+    """The keyed hash by which equal inputs are found, in whatever order and spacing they were written."""
+    return hash_of(strict_json.canonical(inputs), purpose="inputs")
 
 
 def token_hash(token: str) -> bytes:

@@ -8,19 +8,21 @@ from django.http import HttpRequest, HttpResponse
 
 from audit.kinds import Kind
 from audit.recording import UNKNOWN_AGENT_BUCKET, Actor, record_capped
-from plans import answers, clock, deliveries, signatures, strict_json
+from plans import answers, deliveries, feed_sql, signatures
 from plans.abandonment import abandon_plan, end_task, observe_write
-from plans.auth import webhook_secrets
-from plans.chronicle import agent_actor
-from plans.doors import check_json, door, json_answer, parsed, raw_body, refusal_of
+from plans.auth import open_webhook_secrets
+from plans.chronicle import named_agent
+from plans.doors import check_json, door, json_answer, parsed_part, parsed_whole, raw_body
 from plans.errors import BadSignature, DeliveryReused, Invalid, Refused
+from plans.feed_sql import Knock, Sender
 from plans.freshness import bring_up_to_date
-from plans.identifiers import is_identifier
+from plans.identifiers import is_identifier, is_webhook_id
 from plans.instants import parse_instant
 from plans.intake import find_equal, receive_plan
 from plans.models import Agent
 from plans.requests import abandon_reason, written_at, written_targets
 from plans.schema import Envelope, FedAbandonment, FedPlan, FedTaskEnd, FedWrite, check_identifiers
+from plans.seen import note_seen
 
 FINAL = frozenset({400, 415, 422})
 
@@ -29,65 +31,70 @@ FINAL = frozenset({400, 415, 422})
 def feed(request: HttpRequest, **where: str) -> HttpResponse:
     """One delivery of an agent. The same one again gets the same answer with the plan's present state."""
     body = raw_body(request)
-    agent, webhook_id = _authentic(request, where["name"], body)
+    name, webhook_id = where["name"], request.META.get("HTTP_WEBHOOK_ID", "")
+    knock = feed_sql.knock(name if is_identifier(name) else None, webhook_id if is_webhook_id(webhook_id) else None)
+    sender, webhook_id = _authentic(request, knock, body)
     received = deliveries.Received(webhook_id, hashlib.sha256(body).digest())
     try:
-        deliveries.check(agent, received)
+        if knock.body_hash is not None:
+            deliveries.check_same(knock.body_hash, received)
         check_json(request)
-        return _carry_out(agent, received, body)
+        return _carry_out(sender, received, body)
     except Refused as refused:
-        _record_refused(agent, refused)
+        _record_refused(sender, refused)
         if refused.status in FINAL and not isinstance(refused, DeliveryReused):
-            deliveries.bind_final(agent, received)
+            deliveries.bind_final(sender.pk, received)
         raise
 
 
-def _authentic(request: HttpRequest, name: str, body: bytes) -> tuple[Agent, str]:
+def _authentic(request: HttpRequest, knock: Knock, body: bytes) -> tuple[Sender, str]:
     """The agent and the delivery's id, or one refusal for every reason, an unknown agent included."""
-    agent = Agent.objects.filter(name=name, disabled_at=None).first() if is_identifier(name) else None
-    trusted = [signatures.make_secret()] if agent is None else webhook_secrets(agent)
+    sender = knock.sender
+    trusted = [signatures.make_secret()] if sender is None else open_webhook_secrets(sender.name, knock.sealed_secrets)
     try:
         webhook_id = signatures.verify(
             trusted,
-            webhook_id=request.headers.get("webhook-id"),
-            timestamp=request.headers.get("webhook-timestamp"),
-            signature=request.headers.get("webhook-signature"),
+            webhook_id=request.META.get("HTTP_WEBHOOK_ID"),
+            timestamp=request.META.get("HTTP_WEBHOOK_TIMESTAMP"),
+            signature=request.META.get("HTTP_WEBHOOK_SIGNATURE"),
             body=body,
-            now=clock.now().timestamp(),
+            now=knock.at.timestamp(),
         )
     except signatures.BadSignature as error:
-        _record_rejected(request, agent, error.reason)
+        _record_rejected(request, sender, error.reason)
         raise BadSignature("The delivery is not signed with a live secret of this agent.") from None
-    if agent is None:
+    if sender is None:
         raise BadSignature("The delivery is not signed with a live secret of this agent.")
-    return agent, webhook_id
+    note_seen(sender)
+    return sender, webhook_id
 
 
-def _carry_out(agent: Agent, received: deliveries.Received, body: bytes) -> HttpResponse:
-    envelope = parsed(body, Envelope)
+def _carry_out(sender: Sender, received: deliveries.Received, body: bytes) -> HttpResponse:
+    tree, envelope = parsed_whole(body, Envelope)
     try:
         parse_instant(envelope.timestamp)
     except ValueError as error:
         raise Invalid("The timestamp is not an instant.", [("/timestamp", str(error))]) from None
+    data = bytes(envelope.data)
     match envelope.type:
         case "plan.created":
-            return _plan_created(agent, received, bytes(envelope.data))
+            return _plan_created(sender, received, data, tree)
         case "plan.abandoned":
-            fed = parsed(bytes(envelope.data), FedAbandonment, "/data")
+            fed = parsed_part(data, FedAbandonment, "/data")
             _check(data__plan_id=fed.plan_id, data__target=fed.target)
             reason = abandon_reason(fed.reason, "/data/reason")
             plans = abandon_plan(
-                agent=agent, target_name=fed.target, plan_id=fed.plan_id, reason=reason, delivery=received
+                agent=_agent(sender), target_name=fed.target, plan_id=fed.plan_id, reason=reason, delivery=received
             )
         case "task.ended":
-            ended = parsed(bytes(envelope.data), FedTaskEnd, "/data")
+            ended = parsed_part(data, FedTaskEnd, "/data")
             _check(data__task_id=ended.task_id)
-            plans = end_task(agent=agent, task_id=ended.task_id, delivery=received)
+            plans = end_task(agent=_agent(sender), task_id=ended.task_id, delivery=received)
         case "write.observed":
-            write = parsed(bytes(envelope.data), FedWrite, "/data")
+            write = parsed_part(data, FedWrite, "/data")
             _check(data__task_id=write.task_id, data__target=write.target)
             plans = observe_write(
-                agent=agent,
+                agent=_agent(sender),
                 task_id=write.task_id,
                 target_name=write.target,
                 targets=written_targets(write.targets, "/data/targets"),
@@ -100,19 +107,24 @@ def _carry_out(agent: Agent, received: deliveries.Received, body: bytes) -> Http
     return json_answer({"plans": [answers.brief(plan) for plan in plans]})
 
 
-def _plan_created(agent: Agent, received: deliveries.Received, data: bytes) -> HttpResponse:
+def _agent(sender: Sender) -> Agent:
+    return Agent.objects.get(pk=sender.pk)
+
+
+def _plan_created(sender: Sender, received: deliveries.Received, data: bytes, body: Any) -> HttpResponse:
+    tree = body["data"]
     try:
-        tree: Any = strict_json.loads(data)
-    except strict_json.StrictJsonError as error:
-        raise refusal_of(error, "/data") from None
-    known = find_equal(agent=agent, tree=tree)
-    if known is not None:
-        deliveries.bind_final(agent, received)
-        return json_answer(answers.fed(bring_up_to_date(known)))
-    fed = parsed(data, FedPlan, "/data")
-    _check(data__target=fed.target)
-    intake = receive_plan(agent=agent, data=fed, tree=tree, delivery=received)
-    return json_answer(answers.fed(intake.plan), 201 if intake.is_new else 200)
+        fed = parsed_part(data, FedPlan, "/data")
+        _check(data__target=fed.target)
+    except Invalid:
+        find_equal(agent=sender, tree=tree)  # that the id is taken is told before what is wrong
+        raise
+    intake = receive_plan(agent=sender, data=fed, tree=tree, delivery=received)
+    if intake.arrived is None:
+        return json_answer(answers.fed(bring_up_to_date(intake.plan)))
+    arrived = intake.arrived
+    told = answers.just_fed(sender.name, fed.target, fed.plan.plan_id, arrived.state, arrived.idempotency_key)
+    return json_answer(told, 201)
 
 
 def _check(**values: str) -> None:
@@ -121,25 +133,25 @@ def _check(**values: str) -> None:
 
 
 @transaction.atomic(durable=True)
-def _record_rejected(request: HttpRequest, agent: Agent | None, reason: str) -> None:
+def _record_rejected(request: HttpRequest, sender: Sender | None, reason: str) -> None:
     address = request.META.get("REMOTE_ADDR", "")
     record_capped(
         Kind.WEBHOOK_REJECTED,
-        bucket=UNKNOWN_AGENT_BUCKET if agent is None else agent.name,
+        bucket=UNKNOWN_AGENT_BUCKET if sender is None else sender.name,
         actor=Actor("system", "feed", "Feed"),
-        agent=None if agent is None else agent.name,
+        agent=None if sender is None else sender.name,
         data={"reason": reason, "address": address},
     )
 
 
 @transaction.atomic(durable=True)
-def _record_refused(agent: Agent, refused: Refused) -> None:
+def _record_refused(sender: Sender, refused: Refused) -> None:
     places = [error["pointer"] for error in refused.members.get("errors", [])][:20]
     record_capped(
         Kind.FEED_REFUSED,
-        bucket=agent.name,
-        actor=agent_actor(agent),
-        on_behalf_of=str(agent.owner_id),
-        agent=agent.name,
+        bucket=sender.name,
+        actor=named_agent(sender.name),
+        on_behalf_of=str(sender.owner_id),
+        agent=sender.name,
         data={"slug": refused.slug, "status": refused.status, "places": places},
     )

@@ -116,7 +116,7 @@ class Environment:
         options: dict[str, Any] = dict(parse_qsl(parts.query))
         host = options.pop("host", "") or parts.hostname or ""
         return {
-            "ENGINE": "django.db.backends.postgresql",
+            "ENGINE": "reviewer.postgresql",
             "NAME": unquote(parts.path.lstrip("/")),
             "USER": unquote(parts.username or ""),
             "PASSWORD": unquote(parts.password or ""),

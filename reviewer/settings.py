@@ -76,6 +76,7 @@ MIDDLEWARE = [
     "reviewer.middleware.PeerAddressMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "reviewer.middleware.PageHeadersMiddleware",
+    "reviewer.middleware.MachineDoorsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -240,6 +241,8 @@ LOGGING = {
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
         "django.security.csrf": {"level": "ERROR"},
+        # It tells of every request that it begins and that it ends.
+        "mcp": {"level": "WARNING"},
         # A chat service's address is its secret.
         "apprise": {"handlers": [], "propagate": False, "level": "CRITICAL"},
         # Its warnings quote addresses whole, and those of chat services and subscriptions are secrets.

@@ -52,12 +52,12 @@ def for_pgbench() -> str:
     return one_line + ";\n"
 
 
-def payload(agent_name: str, fingerprint: str, touched: str) -> str:
-    """The event's payload, as long as the feed's own."""
+def payload(agent_name: str, fingerprint: str, inputs: str, actions: str) -> str:
+    """The event's payload, as long as the feed's own: it holds inputs and actions whole."""
     data = {
-        "action_targets": [touched], "actions": 1, "approvals_required": 1, "created_at": "2026-12-01T09:31:11.000000Z",
-        "digest": "0" * 64, "expires_at": "2026-12-01T09:41:11.000000Z", "input_fingerprint": fingerprint,
-        "intent": None, "policy_version": 1, "replaces": None,
+        "input_fingerprint": fingerprint, "expires_at": "2026-12-01T09:41:11.000000Z",
+        "created_at": "2026-12-01T09:31:11.000000Z", "digest": "0" * 64, "intent": None, "replaces": None,
+        "approvals_required": 1, "policy_version": 1, "inputs": json.loads(inputs), "actions": json.loads(actions),
     }  # fmt: skip
     return json.dumps({"actor_name": agent_name, "data": data}, separators=(",", ":"))
 
@@ -68,5 +68,6 @@ def parameters(
     """Everything but what is unique. `world`: the ids and names of agent, target, policy, address and owner."""
     return {
         **world, "inputs": inputs, "actions": actions, "touched": touched, "lives": "600",
-        "fingerprint": fingerprint, "sealed": sealed, "payload": payload(world["agent_name"], fingerprint, touched),
+        "fingerprint": fingerprint, "sealed": sealed,
+        "payload": payload(world["agent_name"], fingerprint, inputs, actions),
     }  # fmt: skip

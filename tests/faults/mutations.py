@@ -31,7 +31,7 @@ LOCKED_EXPIRY = """\
 """
 ROW_LOCK = Mutation(
     "the row lock",
-    (("plans/locks.py", '            .select_for_update(of=("self",), no_key=True)\n', ""),),
+    (("plans/plan_sql.py", ' FOR NO KEY UPDATE OF plan"', '"'),),
     ("--only", "none", "--kind", "address"),
     ("doubled", "error log"),
 )

@@ -22,6 +22,7 @@ from plans.models import (
     ConflictChange,
     Delivery,
     Fence,
+    FormerOwner,
     IdempotencyKey,
     LookupKey,
     ObservedWrite,
@@ -169,6 +170,10 @@ def blank_rejection(plan: Plan) -> None:
     Rejection.objects.create(plan=plan, reviewer=person, seen_digest="x", reason=" \n\t", rejected_at=clock.now())
 
 
+def approved_by_its_owner(plan: Plan) -> None:
+    Approval.objects.create(plan=plan, reviewer=plan.agent.owner, seen_digest="0" * 64, approved_at=clock.now())
+
+
 BREAKS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "plans_lookup_key_is_one": (make_plan, lambda _: LookupKey.objects.create(id=2, sealed=b"x")),
     "plans_target_name_is_unique": (make_target, more()),
@@ -229,6 +234,7 @@ BREAKS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "plans_end_has_its_fact": (make_plan, change(state="rejected", token_sealed=None)),
     "plans_facts_are_final": (in_state("refused", "refusal"), change(reason="Another")),
     "plans_attempt_is_settled_once": (applied, change(outcome="refused")),
+    "plans_owner_never_decides": (make_plan, approved_by_its_owner),
 }
 
 
@@ -359,6 +365,13 @@ def test_a_committed_attempt_and_a_plan_that_goes_on_contradict_each_other():
 # --- facts ----------------------------------------------------------------------------------------------------------
 
 
+def handed_over() -> Agent:
+    """An agent with another owner than it had; the database writes down who that was."""
+    made = agent()
+    Agent.objects.filter(pk=made.pk).update(owner=make_person("admin"))
+    return made
+
+
 FACTS: dict[str, Callable[[], Any]] = {
     "Rejection": lambda: Rejection.objects.filter(plan=make_plan("rejected")),
     "Conflict": lambda: Conflict.objects.filter(plan=make_plan("conflicted")),
@@ -367,6 +380,7 @@ FACTS: dict[str, Callable[[], Any]] = {
     "Refusal": lambda: Refusal.objects.filter(plan=make_plan("refused")),
     "Policy": lambda: Policy.objects.filter(target=make_target()),
     "IdempotencyKey": lambda: IdempotencyKey.objects.filter(pk=key().pk),
+    "FormerOwner": lambda: FormerOwner.objects.filter(agent=handed_over()),
 }
 
 
@@ -411,6 +425,9 @@ def test_every_trigger_on_a_plans_table_is_one_that_is_tested_here():
         ("plans_commit", "plans_attempt_is_kept"),
         ("plans_commit", "plans_attempt_is_settled_once"),
         ("plans_idempotencykey", "plans_key_is_kept"),
+        ("plans_agent", "plans_agent_keeps_its_owners"),
+        ("plans_approval", "plans_owner_never_decides"),
+        ("plans_rejection", "plans_owner_never_decides"),
     }
 
 

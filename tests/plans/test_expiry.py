@@ -57,7 +57,7 @@ def at_a_moment(monkeypatch):
     """Decide at one exact moment: the database's clock, as the desk reads it, stands there."""
 
     def stop(moment):
-        monkeypatch.setattr(clock, "now", lambda: moment)
+        monkeypatch.setattr(clock, "read", lambda _: moment)
 
     return stop
 
@@ -122,17 +122,16 @@ def test_x24_the_agents_commit_agrees(at_a_moment):
 def test_the_claim_itself_reads_the_clock_again_before_it_sends(stub_target, monkeypatch):
     """A plan that lives at its claim and is dead when the call is about to be made is not sent."""
     plan = plan_at(stub_target)
-    now = clock.now
     has_claimed = False
 
-    def running_out():
+    def running_out(moment):
         if Plan.objects.filter(pk=plan.pk, state="committing").exists():
             nonlocal has_claimed
             has_claimed = True
             return plan.expires_at
-        return now()
+        return moment
 
-    monkeypatch.setattr(clock, "now", running_out)
+    monkeypatch.setattr(clock, "read", running_out)
     with pytest.raises(DecisionRefused) as refused:
         approve_it(plan)
     assert refused.value.code == "nothing-sent"

@@ -5,7 +5,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import msgspec
@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 
 from audit.kinds import TERMINAL_KINDS
 from audit.models import Event
-from plans import arrival, clock, commit, registry, schema, strict_json
+from plans import arrival, clock, commit, feed_sql, plan_sql, registry, schema, strict_json
 from plans.abandonment import abandon_plan, apply_commit_writes, end_task, observe_write
 from plans.agent_commit import CommitAnswer, Presented, commit_by_agent
 from plans.deliveries import Received
@@ -238,17 +238,32 @@ def test_r1_r12_o97_of_two_that_meet_one_wins_and_everything_tells_the_same(stub
 
 
 @pytest.fixture
-def lock_free(monkeypatch) -> None:
+def lock_free(monkeypatch, owner_connection) -> Iterator[None]:
     """The same product without its row locks, a little slower between a look and a change."""
-    now = clock.now
+    read = clock.read
 
-    def slow_now():
-        moment = now()
+    def slow_read(moment):
         time.sleep(0.03)
-        return moment
+        return read(moment)
 
     monkeypatch.setattr(QuerySet, "select_for_update", lambda self, **_: self._chain())
-    monkeypatch.setattr(clock, "now", slow_now)
+    monkeypatch.setattr(clock, "read", slow_read)
+    monkeypatch.setattr(feed_sql, "LOCK", without_lock(feed_sql.LOCK))
+    monkeypatch.setattr(plan_sql, "LOCK", without_lock(plan_sql.LOCK, " OF plan"))
+    [(whole,)] = owner_connection.execute("SELECT pg_get_functiondef('plans_receive'::regproc)").fetchall()
+    first_change = "    IF task IS NULL THEN"
+    slow = without_lock(whole).replace(first_change, f"    PERFORM pg_sleep(0.03);\n{first_change}")
+    assert "pg_sleep" in slow
+    owner_connection.execute(slow)
+    yield
+    owner_connection.execute(whole)
+
+
+def without_lock(statement: str, of: str = "") -> str:
+    """The statement, with no row locked."""
+    locking = f"FOR NO KEY UPDATE{of}"
+    assert locking in statement
+    return statement.replace(locking, "")
 
 
 def is_lost(race: Callable[[], None]) -> bool:
@@ -349,12 +364,10 @@ def ten_plans_of_one_intent(stub: StubTarget) -> None:
 def while_it_comes_in(feed: Callable[[], object], other: Callable[[], object]) -> None:
     """Do `other` when the plan is inserted and all that is known of it was looked up, but nothing is committed."""
     is_inserted, may_go_on, is_done = threading.Event(), threading.Event(), threading.Event()
-    tell = arrival.tell
 
-    def pause(*args, **kwargs):
+    def pause(*_args):
         is_inserted.set()
         assert may_go_on.wait(20)
-        return tell(*args, **kwargs)
 
     def act() -> None:
         try:
@@ -363,7 +376,8 @@ def while_it_comes_in(feed: Callable[[], object], other: Callable[[], object]) -
             is_done.set()
 
     with pytest.MonkeyPatch.context() as paused:
-        paused.setattr(arrival, "tell", pause)
+        paused.setattr(feed_sql, "receive", lambda _: None)  # the way that has a step to pause at
+        paused.setattr(arrival, "reach", pause)
         feeding_it = in_background(feed)
         assert is_inserted.wait(20)
         acting = in_background(act)
@@ -371,6 +385,23 @@ def while_it_comes_in(feed: Callable[[], object], other: Callable[[], object]) -
         may_go_on.set()
         feeding_it()
     acting()
+
+
+def an_abandonment_meets_its_plan(stub: StubTarget) -> None:
+    target = make_target(base_url=stub.base_url)
+    agent = make_agent(target).agent
+    data = feed_data(target.name)
+
+    def abandoning_it() -> list[Plan]:
+        return abandon_plan(
+            agent=agent, target_name=target.name, plan_id=data["plan"]["plan_id"], reason=AbandonReason.TASK_ENDED
+        )
+
+    at_once(feeding(agent, data), staggered(abandoning_it, 0.03))
+    plan = Plan.objects.get(agent=agent)
+    assert plan.state == "abandoned"
+    assert events_of(plan) == ["plan.received", "plan.abandoned"]
+    assert not Wish.objects.exists()
 
 
 def an_abandonment_overtakes_its_plan(stub: StubTarget) -> None:
@@ -407,6 +438,7 @@ INTAKE_RACES = {
     for race in (
         ten_feeds_of_one_plan,
         ten_plans_of_one_intent,
+        an_abandonment_meets_its_plan,
         an_abandonment_overtakes_its_plan,
         a_task_ends_while_its_plan_comes_in,
     )

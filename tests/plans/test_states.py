@@ -121,7 +121,7 @@ DOORS = frozenset(door for pulled in TRIGGERS.values() for door in pulled.doors)
 
 USE_CASES = (
     "abandonment", "agent_commit", "arrival", "callbacks", "commit", "confirm", "expiry", "freshness", "hosted_commit",
-    "intake", "policy_change", "recheck", "reconcile", "registry", "review",
+    "intake", "plain_arrival", "policy_change", "recheck", "reconcile", "registry", "review",
 )  # fmt: skip
 """The modules that change plans. Whatever else comes to end one belongs here, which a test below insists on."""
 
@@ -133,6 +133,8 @@ INSIDE = {
     "commit.start_attempt": "a part of every attempt",
     "commit.unavailable": "makes a refusal", "commit.unsend": "a part of every attempt that sent nothing",
     "confirm.difference_of": "reads", "arrival.record_plan": "a part of every intake",
+    "arrival.make_key": "a part of every intake", "arrival.told_of": "a part of every intake",
+    "plain_arrival.record_at_once": "a part of every intake",
     "arrival.refusal_for": "makes a refusal", "policy_change.newest_policy": "reads",
     "registry.create_agent": "has no plan yet",
     "registry.create_target": "has no plan yet", "registry.ensure_hosted_targets": "has no plan yet",
@@ -149,6 +151,7 @@ NO_PLAN = {
     "audit-saved": "a search", "audit-saved-change": "a search", "audit-saved-search": "a search",
     "audit-stop": "ends a reading", "audit-verify": "reads",
     "demo_step": "plays an agent, at the doors above", "demo": "plays an agent, at the doors above",
+    "mcp": "an agent's tools, which go through the doors above",
 }  # fmt: skip
 """Doors for people that take POST and touch no plan, and why."""
 
