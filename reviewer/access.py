@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate
+from typing import Any, ClassVar, Concatenate
 from urllib.parse import urlencode, urlsplit
 
 from allauth.account.adapter import DefaultAccountAdapter
@@ -19,6 +19,7 @@ from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext_lazy
 from django_htmx.http import HttpResponseClientRedirect
 
 from audit.kinds import Kind
@@ -73,6 +74,11 @@ class PersonBackend:
 
 class SignInAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth has no types
     """allauth, closed for signing up, with our notion of a client's address and of a safe way back."""
+
+    error_messages: ClassVar[dict[str, Any]] = {
+        **DefaultAccountAdapter.error_messages,
+        "email_password_mismatch": gettext_lazy("The e-mail address or the password is wrong."),
+    }
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False

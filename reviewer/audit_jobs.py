@@ -338,14 +338,21 @@ def _run_verification(job: AuditJob) -> None:
     try:
         report = verify_log(actor=actor_of(job.person), via="page", progress=_Beat(job))
     except AlreadyVerifyingError:
-        AuditJob.objects.filter(pk=job.pk, state="running").update(state="waiting", attempts=F("attempts") - 1)
-        return
+        held = AuditJob.objects.filter(pk=job.pk, state="running", attempts=job.attempts)
+        held.update(state="waiting", attempts=F("attempts") - 1)
     except (KeyMissing, NoteError) as refused:
-        _finish(job, "failed", problem=str(refused))
-        return
-    job.refresh_from_db()
-    job.closing, job.done = json.dumps(report.as_data()), job.total
-    _finish(job, "done")
+        _end_verification(job, "failed", problem=str(refused))
+    else:
+        _end_verification(job, "done", closing=json.dumps(report.as_data()))
+
+
+@transaction.atomic(durable=True)
+def _end_verification(job: AuditJob, state: str, *, problem: str = "", closing: str = "") -> None:
+    """Ends the job as it was claimed: what was given up or taken over meanwhile is not this worker's to end."""
+    now = AuditJob.objects.select_for_update().get(pk=job.pk)
+    if (now.state, now.attempts) == ("running", job.attempts):
+        now.closing, now.done = closing, now.total if closing else now.done
+        _finish(now, state, problem=problem)
 
 
 def verify_now(*, person: Person) -> AuditJob:

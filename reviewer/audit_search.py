@@ -117,7 +117,7 @@ def _take_apart(text: str) -> list[Pair]:
             pairs.append(pair)
         elif word:
             words.append(word)
-        words += [f'"{part}"' if _as_filter(part) is not None else part for part in quoted.split()]
+        words += _quoted(quoted.split())
     return [*pairs, ("q", " ".join(words))] if words else pairs
 
 
@@ -137,6 +137,11 @@ def spell_instant(text: str) -> str:
     return f"{found[1]}T{found[2] or '00:00'}:00Z" if found else text.strip()
 
 
+def _quoted(words: Iterable[str]) -> list[str]:
+    """As they are written in the search box: a word that would be read as a filter there stands in quotation marks."""
+    return [f'"{word}"' if _as_filter(word) is not None else word for word in words]
+
+
 def _unquoted(words: str) -> str:
     return " ".join(word[1:-1] if len(word) > 2 and word[0] == word[-1] == '"' else word for word in words.split())
 
@@ -150,6 +155,12 @@ def address_of(pairs: Iterable[Pair], view: str = "audit", cursor: str = "") -> 
 def pairs_of(query: str) -> tuple[Pair, ...]:
     """The filters that a stored query string names."""
     return read_asked(QueryDict(query)).pairs
+
+
+def pairs_of_log(query: str) -> tuple[Pair, ...]:
+    """The filters of a query that `Asked.lists` made, as the page asks for them: its words stay words."""
+    given = [(name, value) for name, values in QueryDict(query).lists() for value in values]
+    return tuple((name, " ".join(_quoted(value.split())) if name == "q" else value) for name, value in given)
 
 
 def hidden(asked: Asked, *shown: str) -> list[Pair]:

@@ -230,7 +230,7 @@ def decision_of(facts: PlanFacts, person: Person, state: str) -> Decision:
     plan = facts.plan
     mine = next((approval for approval in facts.live_approvals if approval.reviewer_id == person.pk), None)
     missing = plan.approvals_required - len(facts.live_approvals)
-    verdict = policies.may_decide(person, owner_id=plan.agent.owner_id)
+    verdict = policies.may_decide(person, is_own=person.pk in facts.owners)
     why_not = in_words(verdict.sentence)
     if plan.approvals_required == 0 and verdict.is_allowed:
         why_not = _("No approval is needed: the agent may write this by itself.")

@@ -53,8 +53,12 @@ def review_of(row: PolicyPace) -> Review:
         else Badge("mute", "check", _("Nothing unusual"))
     )
     median = took(pace.median) if pace.median is not None else _("not known")
-    approved = f"{int(pace.share_approved * 1000) / 10:g} %"
-    return Review(row.target, row.operation, row.version, pace.decisions, approved, median, flagged, verdict)
+    return Review(row.target, row.operation, row.version, pace.decisions, share(pace), median, flagged, verdict)
+
+
+def share(pace: Pace) -> str:
+    """How much of it was approved; never rounded up to all of it."""
+    return f"{int(pace.share_approved * 1000) / 10:g} %"
 
 
 def took(length: timedelta) -> str:

@@ -66,6 +66,8 @@ def lines_of(events: list[EventRow], person: Person, clock: Clock) -> list[Line]
         what, quote = what_of(event.kind), _quote(event)
         if event.kind == Kind.PLAN_ABANDONED and quote in set(AbandonReason):
             what, quote = badge_of(State.ABANDONED, quote).text, ""
+            if what == what_of(Kind.PLAN_EXPIRED) and lines and lines[-1].kind == Kind.PLAN_EXPIRED:
+                continue  # its end is told with it
         line = Line(event.kind, _who(event, person), what, quote, clock.at(event.at), _took(event))
         if lines and event.kind == Kind.PLAN_VIEWED and (lines[-1].kind, lines[-1].who) == (line.kind, line.who):
             lines[-1] = line

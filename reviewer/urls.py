@@ -4,6 +4,7 @@ from allauth.account.views import login, logout
 from django.conf import settings as django_settings
 from django.urls import include, path
 
+from plans import mcp_door
 from reviewer.views import agents, callbacks, errors, history, inbox, live, people, plan, settings, streams, targets
 from reviewer.views.health import healthz
 
@@ -36,6 +37,9 @@ urlpatterns = [
     path("people/", people.people, name="people"),
     path("people/<int:pk>/", people.person, name="person"),
     path("", include("plans.urls")),
+    path("mcp", mcp_door.serve, name="mcp"),
+    path(".well-known/oauth-protected-resource", mcp_door.describe),
+    path(".well-known/oauth-protected-resource/mcp", mcp_door.describe),
     path("healthz", healthz, name="healthz"),
     path("login/", login, name="account_login"),
     path("logout/", logout, name="account_logout"),

@@ -15,6 +15,7 @@ from granian.constants import HTTPModes, Interfaces
 from granian.log import LogLevels
 from granian.server import Server
 
+import plans.mcp.http  # noqa: F401 - here, so that workers share it and the first request need not wait for it
 from reviewer.bundled import die_with_parent
 
 CONNECTIONS = 4_000

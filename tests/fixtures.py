@@ -18,6 +18,7 @@ from django.db import connections
 from reviewer.bundled import tie_to_parent
 from reviewer.installation import PROJECT
 from reviewer.models import Person
+from tests.audit.shown import check_shown, claimed_by
 from tests.ground import Ground, free_port
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -47,15 +48,24 @@ def _cleaner(ground: Ground) -> Iterator[psycopg.Connection[tuple[object, ...]]]
 
 @pytest.fixture
 def database(
-    ground: Ground, _cleaner: psycopg.Connection[tuple[object, ...]], django_db_blocker: Any
+    request: pytest.FixtureRequest,
+    ground: Ground,
+    _cleaner: psycopg.Connection[tuple[object, ...]],
+    django_db_blocker: Any,
 ) -> Iterator[None]:
-    """The test's database: real commits, from any thread or process, as the restricted role; emptied afterwards."""
+    """The test's database: real commits, from any thread or process, as the restricted role; emptied afterwards.
+
+    A test that is said to show a kind of event must have left one of it in the log.
+    """
     with django_db_blocker.unblock():
         yield
         for connection in connections.all(initialized_only=True):
             if connection.connection is not None and (connection.in_atomic_block or not connection.get_autocommit()):
                 connection.close()
+        shown = bool(claimed_by(request.node.nodeid))
+        kinds = _cleaner.execute("SELECT DISTINCT kind FROM audit_event").fetchall() if shown else []
         _cleaner.execute("SELECT seed.clean()")
+        check_shown(request.node.nodeid, [str(kind) for (kind,) in kinds])
 
 
 @pytest.fixture

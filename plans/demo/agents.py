@@ -8,6 +8,7 @@ from django.conf import settings
 
 from plans.agent import Desk, FileStore, Pace
 from plans.demo.credentials import Credentials, default_path, demo_folder, read_credentials
+from plans.errors import Sentence
 
 HOSTED_AGENT: Final = "support-refunds"
 """Works at the hosted target; also the agent of the story."""
@@ -29,7 +30,7 @@ def get_credentials() -> Credentials:
     except (OSError, ValueError) as error:
         raise NoDemonstration(str(error)) from error
     if found is None:
-        raise NoDemonstration("The demonstration has not been set up: run demo_seed first.")
+        raise NoDemonstration(Sentence("The demonstration has not been set up: run demo_seed first."))
     return found
 
 
@@ -42,7 +43,9 @@ def desk_of(agent: str, *, place: str, pace: Pace | None = None, base_url: str =
     """
     secrets = get_credentials().agents.get(agent)
     if secrets is None:
-        raise NoDemonstration(f"The agent {agent} has no credentials here: run demo_seed first.")
+        raise NoDemonstration(
+            Sentence("The agent %(agent)s has no credentials here: run demo_seed first.", agent=agent)
+        )
     store = FileStore(demo_folder() / place)
     address = base_url or settings.BASE_URL
     with Desk(

@@ -7,9 +7,11 @@ from typing import Any, Final, NamedTuple
 from plans.demo.agents import HOSTED_AGENT
 from plans.demo.models import Invoice, Refund
 from plans.demo.seed import STORY_INVOICE
+from plans.ending import ABANDONED_BECAUSE
+from plans.errors import Sentence
 from plans.instants import format_instant
 from plans.models import Plan, Task
-from plans.states import State
+from plans.states import AbandonReason, State
 
 TASK_PREFIX: Final = "story-4412-"
 SOMEBODY_ELSE: Final = "the service desk"
@@ -22,6 +24,8 @@ class Fact(NamedTuple):
     name: str
     text: str
     href: str = ""
+    plan: Plan | None = None
+    """The plan whose state `text` is: a page says it in its own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,18 @@ class Story:
             if plan is None:
                 continue
             if plan is self.first and plan.state == State.COMMITTED:
-                return "The first plan was approved before anybody got in its way: all of it is refunded."
+                return Sentence("The first plan was approved before anybody got in its way: all of it is refunded.")
             if plan.state == State.REJECTED:
-                return f"Plan {plan.plan_id} was rejected, so the agent stops here."
+                return Sentence("Plan %(plan)s was rejected, so the agent stops here.", plan=plan.plan_id)
             if plan.state == State.ABANDONED and not self.has_ended:
-                return f"Plan {plan.plan_id} was abandoned ({plan.abandonment.reason}): nothing was written."
+                because = ABANDONED_BECAUSE[AbandonReason(plan.abandonment.reason)]
+                return Sentence(
+                    "Plan %(plan)s was abandoned (%(because)s): nothing was written.",
+                    plan=plan.plan_id,
+                    because=because,
+                )
             if plan is self.second and plan.state == State.CONFLICTED:
-                return "Somebody wrote to the invoice again before the second plan did."
+                return Sentence("Somebody wrote to the invoice again before the second plan did.")
         return ""
 
 
@@ -130,10 +139,13 @@ def facts_of_plan(plan: Plan) -> tuple[Fact, ...]:
     """What the dry run answered."""
     actions = json.loads(plan.actions)
     return (
-        Fact("Plan", plan.plan_id, plan_path(plan)),
-        *(Fact(f"Change {number}", _action(action)) for number, action in enumerate(actions, 1)),
-        Fact("Holds until", format_instant(plan.expires_at.replace(microsecond=0))),
-        Fact("State now", plan.state),
+        Fact(Sentence("Plan"), plan.plan_id, plan_path(plan)),
+        *(
+            Fact(Sentence("Change %(number)d", number=number), _action(action))
+            for number, action in enumerate(actions, 1)
+        ),
+        Fact(Sentence("Holds until"), format_instant(plan.expires_at.replace(microsecond=0))),
+        Fact(Sentence("State now"), plan.state, plan=plan),
     )
 
 
@@ -141,34 +153,48 @@ def facts_of_conflict(plan: Plan) -> tuple[Fact, ...]:
     """What the approval of a plan answered that could not be written any more."""
     changes = plan.conflict.changes.order_by("position")
     moved = [
-        Fact(f"{change.target} {change.field}", f"planned {change.planned}, current {change.current}")
+        Fact(
+            f"{change.target} {change.field}",
+            Sentence("planned %(planned)s, current %(current)s", planned=change.planned, current=change.current),
+        )
         for change in changes
     ]
-    return (Fact("Answer", "409 conflict, nothing was written"), *moved)
+    return (Fact(Sentence("Answer"), Sentence("409 conflict, nothing was written")), *moved)
 
 
 def facts_of_difference(first: Plan, second: Plan) -> tuple[Fact, ...]:
     """Which plan the new one stands in for, and what differs between the two."""
     before, after = ({_place(one): _value(one) for one in json.loads(plan.actions)} for plan in (first, second))
     differing = [
-        Fact(f"Differs: {place}", f"{before.get(place, 'nothing')} there, {after.get(place, 'nothing')} here")
+        Fact(
+            Sentence("Differs: %(place)s", place=place),
+            Sentence(
+                "%(before)s there, %(after)s here",
+                before=before.get(place, Sentence("nothing")),
+                after=after.get(place, Sentence("nothing")),
+            ),
+        )
         for place in {**before, **after}
         if before.get(place) != after.get(place)
     ]
-    return (*facts_of_plan(second), Fact("Replaces", first.plan_id, plan_path(first)), *differing)
+    return (*facts_of_plan(second), Fact(Sentence("Replaces"), first.plan_id, plan_path(first)), *differing)
 
 
 def facts_of_result(plan: Plan) -> tuple[Fact, ...]:
     """What the target answered to the one commit."""
     commit = plan.commits.filter(outcome="committed").first()
     result = (commit and commit.result) or ""
-    return (Fact("Answer", "written"), Fact("Result", result), Fact("Attempts", str(plan.commits.count())))
+    return (
+        Fact(Sentence("Answer"), Sentence("written")),
+        Fact(Sentence("Result"), result),
+        Fact(Sentence("Attempts"), str(plan.commits.count())),
+    )
 
 
 def facts_of_retry(result: object, *, is_replayed: bool) -> tuple[Fact, ...]:
     """What the agent got when it asked again."""
-    again = "the stored result, nothing was written" if is_replayed else "the result"
-    return (Fact("Answer", again), Fact("Result", json.dumps(result)))
+    again = Sentence("the stored result, nothing was written") if is_replayed else Sentence("the result")
+    return (Fact(Sentence("Answer"), again), Fact(Sentence("Result"), json.dumps(result)))
 
 
 def _action(action: dict[str, Any]) -> str:

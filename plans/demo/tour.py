@@ -18,6 +18,7 @@ from plans.demo.agents import HOSTED_AGENT, desk_of
 from plans.demo.models import OPEN, Invoice, Refund
 from plans.demo.operations import RefundInputs, RefundInvoice
 from plans.demo.seed import STORY_INVOICE
+from plans.errors import Sentence
 
 FULL_CENTS: Final = 48_000
 PARTIAL_CENTS: Final = 20_000
@@ -57,7 +58,7 @@ def refund_by_somebody_else() -> Refund:
     """A refund of 200.00 that no plan knows of: an ordinary write in the billing system. Locks the invoice."""
     told = story.get_story()
     if told.first is None or told.is_over or told.somebody_elses is not None:
-        raise CannotPlay("This happens once, between the plan and the approval.")
+        raise CannotPlay(Sentence("This happens once, between the plan and the approval."))
     operation, inputs = SomebodyElsesRefund(), RefundInputs(STORY_INVOICE, PARTIAL_CENTS)
     state = operation.read(inputs, lock=True)
     operation.apply(inputs, operation.plan(inputs, state))
@@ -70,7 +71,9 @@ def replan() -> Plan:
         plan = task.plans()[0].plan
         outcome = task.commit(plan)
         if not isinstance(outcome, Conflict):
-            raise CannotPlay(f"The agent plans again after a conflict; the desk told it {_said(outcome)}.")
+            raise CannotPlay(
+                Sentence("The agent plans again after a conflict; the desk told it %(what)s.", what=_said(outcome))
+            )
         given_back = sum(
             change.current - change.planned
             for change in outcome.changed
@@ -93,7 +96,9 @@ def retry() -> Committed:
         task.commit(plan)
         outcome = task.commit(plan)
         if not isinstance(outcome, Committed):
-            raise CannotPlay(f"There is no result to get again yet; the desk told the agent {_said(outcome)}.")
+            raise CannotPlay(
+                Sentence("There is no result to get again yet; the desk told the agent %(what)s.", what=_said(outcome))
+            )
         return outcome
 
 
@@ -108,7 +113,7 @@ def _running() -> Iterator[Task]:
     """The agent's task as it goes on after a restart: the same id, the same store. Leaving does not end it."""
     task = story.find_task()
     if task is None:
-        raise CannotPlay("The story has not begun: start it first.")
+        raise CannotPlay(Sentence("The story has not begun: start it first."))
     with _desk() as desk:
         yield desk.task(task.task_id)
 
@@ -116,7 +121,7 @@ def _running() -> Iterator[Task]:
 @contextmanager
 def _desk() -> Iterator[Desk]:
     if not _turns.acquire(timeout=1):
-        raise CannotPlay("Other people are playing a step at this moment. Nothing was done; press it again.")
+        raise CannotPlay(Sentence("Other people are playing a step at this moment. Nothing was done; press it again."))
     try:
         with desk_of(HOSTED_AGENT, place="story", pace=PACE) as desk:
             yield desk

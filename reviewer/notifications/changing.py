@@ -1,6 +1,6 @@
 """What people change about being told, each with its event: preferences, channels, whom admins name for escalation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -8,13 +8,15 @@ from django.db import IntegrityError, transaction
 
 from audit.kinds import Kind
 from audit.recording import record
+from plans.errors import Sentence
 from plans.instants import format_instant
 from plans.models import Target
 from reviewer.access import actor_of
 from reviewer.models import Person
 from reviewer.notifications import chat, push, sealed
-from reviewer.notifications.models import Channel, Escalation, Mute, Preference
+from reviewer.notifications.models import Channel, Escalation, Mute, Preference, TargetPace
 from reviewer.notifications.routing import may_stand_in, preference_of
+from reviewer.notifications.timing import NEVER
 
 MAX_CHANNELS: Final = 20
 
@@ -24,11 +26,9 @@ class CannotChange(Exception):
 
 
 @transaction.atomic(durable=True)
-def save_preference(
-    *, person: Person, values: Mapping[str, Any], shown: Iterable[Target], heard: Iterable[Target]
-) -> Preference:
-    """Replaces how a person is told, and of which of the `shown` targets they hear. May be repeated; an event tells
-    what changed, and none is written where nothing did.
+def save_preference(*, person: Person, values: Mapping[str, Any], paces: Mapping[Target, str]) -> Preference:
+    """Replaces how a person is told, and of plans under the policies of these targets how often: by a pace, `never`, or
+    empty for as of the others. May be repeated; an event tells what changed, and none is written where nothing did.
 
     Refuses a stand-in without the role, and away without a time or backwards. Locks the preference.
     """
@@ -36,27 +36,35 @@ def save_preference(
     preference = Preference.objects.select_for_update(no_key=True).get(person=person)
     stand_in = values.get("stand_in")
     if stand_in is not None and not may_stand_in(stand_in, person):
-        raise CannotChange("A stand-in has the same role as you, and is somebody else.")
+        raise CannotChange(Sentence("A stand-in has the same role as you, and is somebody else."))
     changed = {name: value for name, value in values.items() if getattr(preference, name) != value}
     for name, value in changed.items():
         setattr(preference, name, value)
     preference.save(update_fields=list(changed))
-    muted = _mute(person, list(shown), list(heard))
-    if changed or muted:
+    told = _keep_paces(person, paces)
+    if changed or told:
         details = {name: _plain(value) for name, value in changed.items()}
-        _record(person, "notifications_changed", {**details, **muted})
+        _record(person, "notifications_changed", {**details, **told})
     return preference
 
 
-def _mute(person: Person, shown: list[Target], heard: list[Target]) -> dict[str, list[str]]:
-    wanted = {target.pk for target in heard}
-    before = set(Mute.objects.filter(person=person).values_list("target_id", flat=True))
-    muted = [target for target in shown if target.pk not in wanted and target.pk not in before]
-    unmuted = [target for target in shown if target.pk in wanted and target.pk in before]
-    Mute.objects.bulk_create([Mute(person=person, target=target) for target in muted], ignore_conflicts=True)
-    Mute.objects.filter(person=person, target__in=unmuted).delete()
-    names = {"muted": [target.name for target in muted], "unmuted": [target.name for target in unmuted]}
-    return {name: found for name, found in names.items() if found}
+def paces_of(person: Person) -> dict[int, str]:
+    """How often this person hears of plans at a target, by its key, where it is not as of the others; also `never`."""
+    paces = dict(TargetPace.objects.filter(person=person).values_list("target_id", "pace"))
+    return paces | dict.fromkeys(Mute.objects.filter(person=person).values_list("target_id", flat=True), NEVER)
+
+
+def _keep_paces(person: Person, wanted: Mapping[Target, str]) -> dict[str, Any]:
+    """Keep what is not as before; what of it is told: by each target's name, empty where it is as of the others."""
+    before = paces_of(person)
+    changed = {target: pace for target, pace in wanted.items() if before.get(target.pk, "") != pace}
+    Mute.objects.filter(person=person, target__in=changed).delete()
+    TargetPace.objects.filter(person=person, target__in=changed).delete()
+    Mute.objects.bulk_create([Mute(person=person, target=target) for target, pace in changed.items() if pace == NEVER])
+    TargetPace.objects.bulk_create(
+        [TargetPace(person=person, target=one, pace=pace) for one, pace in changed.items() if pace not in ("", NEVER)]
+    )
+    return {"targets": {target.name: pace for target, pace in changed.items()}} if changed else {}
 
 
 @transaction.atomic(durable=True)
@@ -66,7 +74,7 @@ def add_chat(*, person: Person, address: str) -> Channel:
     try:
         label = chat.label_of(address)
     except chat.BadAddress as error:
-        raise CannotChange(str(error)) from None
+        raise CannotChange(error.args[0]) from None
     return _add(person, Channel.CHAT, address, label)
 
 
@@ -76,7 +84,7 @@ def add_push(*, person: Person, endpoint: str, p256dh: str, auth: str, browser: 
     try:
         kept = push.subscription(endpoint, p256dh, auth)
     except push.BadSubscription as error:
-        raise CannotChange(str(error)) from None
+        raise CannotChange(error.args[0]) from None
     marked = sealed.address_hash(endpoint)
     known = Channel.objects.select_for_update(no_key=True).filter(person=person, address_hash=marked).first()
     if known is not None:
@@ -92,7 +100,7 @@ def _add(person: Person, kind: str, address: str, label: str, *, marked: bytes |
     preference_of(person)
     Preference.objects.select_for_update(no_key=True).get(person=person)  # one at a time, or the count means nothing
     if Channel.objects.filter(person=person).count() >= MAX_CHANNELS:
-        raise CannotChange(f"You have {MAX_CHANNELS} channels already. Remove one first.")
+        raise CannotChange(Sentence("You have %(most)d channels already. Remove one first.", most=MAX_CHANNELS))
     try:
         with transaction.atomic():
             channel = Channel.objects.create(
@@ -103,7 +111,7 @@ def _add(person: Person, kind: str, address: str, label: str, *, marked: bytes |
                 address_hash=marked or sealed.address_hash(address),
             )
     except IntegrityError:
-        raise CannotChange("You have this channel already.") from None
+        raise CannotChange(Sentence("You have this channel already.")) from None
     _record(person, "notification_channel_added", {"kind": kind, "label": label})
     return channel
 
@@ -125,7 +133,7 @@ def remove_channel(*, person: Person, pk: int) -> Channel:
     """Destroys a channel of one's own and what was sealed for it. E-mail can only be switched off."""
     channel = _own(person, pk)
     if channel.kind == Channel.EMAIL:
-        raise CannotChange("E-mail can be switched off, not removed.")
+        raise CannotChange(Sentence("E-mail can be switched off, not removed."))
     _record(person, "notification_channel_removed", {"kind": channel.kind, "label": channel.label})
     channel.delete()
     return channel
@@ -135,9 +143,9 @@ def remove_channel(*, person: Person, pk: int) -> Channel:
 def name_escalation(*, by: Person, person: Person | None) -> None:
     """Who hears of plans that nobody decides: this person, or every admin (None). By an admin; may be repeated."""
     if "admin" not in by.roles:
-        raise CannotChange("Only an admin names who hears of plans that nobody decides.")
+        raise CannotChange(Sentence("Only an admin names who hears of plans that nobody decides."))
     if person is not None and not (person.is_active and {"reviewer", "admin"} & set(person.roles)):
-        raise CannotChange("Who hears of plans that nobody decides is a reviewer or an admin.")
+        raise CannotChange(Sentence("Who hears of plans that nobody decides is a reviewer or an admin."))
     Escalation.objects.bulk_create([Escalation(pk=1)], ignore_conflicts=True)
     row = Escalation.objects.select_for_update().get(pk=1)
     if row.person_id == (person.pk if person else None):

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -13,6 +13,7 @@ import urllib3.util.connection
 from apprise import Apprise, AppriseAsset, NotifyBase, NotifyFormat
 from django.conf import settings
 
+from plans.errors import Sentence
 from plans.outgoing import is_public
 from reviewer.notifications.texts import Text
 from reviewer.notifications.transports import TIMEOUT, NotDelivered
@@ -32,6 +33,10 @@ HAS_HOST: Final = frozenset({"mmosts", "mmost", "rockets", "rocket", "gotifys", 
 
 PARAMETERS: Final = frozenset({"to", "channel", "channels", "thread", "topic", "priority", "mode", "sound", "batch"})
 """What may follow the question mark. Others make Apprise read files, fetch addresses, or leave TLS unchecked."""
+
+
+RECEIVERS: Final = ("targets", "channels", "rooms", "users", "devices", "topics")
+"""Under which of these names Apprise's services on our list keep to whom they send, in the order of the address."""
 
 
 class BadAddress(Exception):
@@ -104,22 +109,37 @@ def label_of(address: str) -> str:
     return f"{schema}://{host}"[:120] if host else f"{schema}:// ({service.service_name})"[:120]
 
 
-def send(address: str, text: Text) -> None:
-    """One message to one service. Raises `NotDelivered`. Redirects are not followed; proxies are not used."""
+def send(
+    address: str, text: Text, *, reached: Collection[int] = (), note: Callable[[int], None] = lambda place: None
+) -> None:
+    """One message to each receiver that the address names, but for those `reached` before, by their places in it.
+
+    `note` is told of each receiver that has it, at once, so that a later attempt leaves them out. All of them together
+    have TIMEOUT. Raises `NotDelivered` where one is left. Redirects are not followed; proxies are not used.
+    """
     try:
-        _schema, service = _checked(address)
+        services = _for_each_receiver(address)
     except BadAddress as error:
-        raise NotDelivered(str(error)) from None
+        raise NotDelivered(error.args[0]) from None
+    is_sent = True
     with _guarded_for_a_while() as guard:
-        is_sent = service.notify(body=text.plain, title=text.subject, body_format=NotifyFormat.TEXT)
+        for place, service in enumerate(services):
+            if place in reached:
+                continue
+            if service.notify(body=text.plain, title=text.subject, body_format=NotifyFormat.TEXT):
+                note(place)
+            else:
+                is_sent = False
     if guard.refused:
-        raise NotDelivered("The name leads to an address that may not be called.")
+        raise NotDelivered(Sentence("The name leads to an address that may not be called."))
     if not is_sent:
-        raise NotDelivered("The service could not be reached in time." if guard.is_over else _refused(guard))
+        raise NotDelivered(Sentence("The service could not be reached in time.") if guard.is_over else _refused(guard))
 
 
-def _refused(guard: _Guard) -> str:
-    return "The service did not accept the message." if guard.sockets else "The service could not be reached."
+def _refused(guard: _Guard) -> Sentence:
+    if guard.sockets:
+        return Sentence("The service did not accept the message.")
+    return Sentence("The service could not be reached.")
 
 
 @contextmanager
@@ -138,27 +158,50 @@ def _guarded_for_a_while() -> Iterator[_Guard]:
         _guard.reset(token)
 
 
+def _for_each_receiver(address: str) -> list[NotifyBase]:
+    """Apprise's service for each receiver alone: it sends to all of them or says that it did not, and not to whom."""
+    _schema, whole = _checked(address)
+    places = [(name, place) for name in RECEIVERS for place in range(len(_receivers(whole, name)))]
+    if len(places) < 2:
+        return [whole]
+    services = []
+    for name, place in places:
+        _schema, service = _checked(address)
+        one = _receivers(service, name)[place]
+        for other in RECEIVERS:
+            if _receivers(service, other):
+                setattr(service, other, [])
+        setattr(service, name, [one])
+        services.append(service)
+    return services
+
+
+def _receivers(service: NotifyBase, name: str) -> list[Any]:
+    found = getattr(service, name, None)
+    return found if isinstance(found, list) else []
+
+
 def _checked(address: str) -> tuple[str, NotifyBase]:
     """The address's schema and Apprise's service for it; refuses what is not on our lists."""
     address = address.strip()
     if len(address) > MAX_ADDRESS or any(ord(character) <= 0x20 for character in address):
-        raise BadAddress(f"An address has at most {MAX_ADDRESS} characters, and no spaces.")
+        raise BadAddress(Sentence("An address has at most %(most)d characters, and no spaces.", most=MAX_ADDRESS))
     try:
         parts = urlsplit(address)
         given = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
     except ValueError:
-        raise BadAddress("This is not an Apprise address.") from None
+        raise BadAddress(Sentence("This is not an Apprise address.")) from None
     schema = parts.scheme.lower()
     if schema in WITHOUT_TLS and not settings.NOTIFY_ALLOW_PRIVATE:
-        raise BadAddress(f"{schema}:// sends in the open: use {schema}s://.")
+        raise BadAddress(Sentence("%(schema)s:// sends in the open: use %(schema)ss://.", schema=schema))
     if schema not in SERVICES and schema not in WITHOUT_TLS:
-        raise BadAddress(f"Services start with one of: {', '.join(SERVICES)}.")
+        raise BadAddress(Sentence("Services start with one of: %(names)s.", names=", ".join(SERVICES)))
     if given - PARAMETERS:
-        raise BadAddress(f"An address may only set: {', '.join(sorted(PARAMETERS))}.")
+        raise BadAddress(Sentence("An address may only set: %(names)s.", names=", ".join(sorted(PARAMETERS))))
     asset = AppriseAsset(storage_mode="memory", secure_logging=True, http_redirects=False)
     service = Apprise.instantiate(address, asset=asset)
     if not isinstance(service, NotifyBase):
-        raise BadAddress(f"Apprise does not understand this {schema}:// address.")
+        raise BadAddress(Sentence("Apprise does not understand this %(schema)s:// address.", schema=schema))
     service.verify_certificate, service.redirects = True, False
     service.socket_connect_timeout, service.socket_read_timeout = 5.0, 10.0
     return schema, service

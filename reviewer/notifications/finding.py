@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from audit.kinds import TERMINAL_KINDS, Kind
 from plans import clock, roster
 from plans.models import Plan
+from plans.ownership import owned_sql
 from plans.states import ENDS
 from reviewer.notifications.models import Channel, Delivery, Escalation, Mark
 from reviewer.notifications.occasions import DECIDING, URGENT, Occasion
@@ -30,11 +31,12 @@ CATCHES_UP: Final = timedelta(days=1)
 KEPT: Final = timedelta(days=30)
 
 # Each finds (plan_id, target_id, owner_id, principal_id): whom a plan concerns, told already or not.
-_MAY_DECIDE = """
+_MAY_DECIDE = f"""
     SELECT p.id AS plan_id, p.target_id, a.owner_id, u.id AS principal_id
     FROM plans_plan p
     JOIN plans_agent a ON a.id = p.agent_id
     JOIN reviewer_person u ON u.is_reviewer AND u.is_active AND u.id <> a.owner_id
+        AND NOT {owned_sql("p", "u.id")}
 """
 _UNDECIDED = "p.state = 'pending' AND p.approvals_required > 0 AND p.expires_at > clock_timestamp()"
 _HAS_NOT_APPROVED = """NOT EXISTS (SELECT 1 FROM plans_approval y
@@ -75,12 +77,13 @@ WITH route AS (
     SELECT * FROM unnest(%(principals)s::bigint[], %(recipients)s::bigint[]) AS r (principal_id, recipient_id)
 ), found AS ({found}), told AS (
     SELECT f.plan_id, f.principal_id,
-           CASE WHEN %(decides)s::boolean AND r.recipient_id = f.owner_id THEN f.principal_id
+           CASE WHEN %(decides)s::boolean AND (r.recipient_id = f.owner_id OR EXISTS (
+                    SELECT FROM plans_plan p WHERE p.id = f.plan_id AND {owned})) THEN f.principal_id
                 ELSE r.recipient_id END AS person_id
     FROM found f JOIN route r ON r.principal_id = f.principal_id
     WHERE NOT EXISTS (SELECT 1 FROM notifications_mute m
                       WHERE m.person_id = f.principal_id AND m.target_id = f.target_id)
-)
+), made AS (
 INSERT INTO notifications_notice (plan_id, person_id, for_person_id, occasion, made_at)
 SELECT DISTINCT ON (t.plan_id, t.person_id)
        t.plan_id, t.person_id, nullif(t.principal_id, t.person_id), %(occasion)s::text, clock_timestamp()
@@ -93,7 +96,9 @@ WHERE NOT EXISTS (SELECT 1 FROM notifications_notice n
 ORDER BY t.plan_id, t.person_id, (t.principal_id <> t.person_id)
 LIMIT %(batch)s
 ON CONFLICT DO NOTHING
-RETURNING id, person_id
+RETURNING id, person_id, plan_id
+)
+SELECT m.id, m.person_id, p.target_id FROM made m JOIN plans_plan p ON p.id = m.plan_id ORDER BY m.id
 """
 
 
@@ -147,7 +152,7 @@ def forget_old() -> int:
 
 @transaction.atomic(durable=True)
 def _tell(occasion: Occasion, facts: dict[str, Any], readers: dict[int, Reader]) -> int:
-    statement = _TELL.format(found=_FOUND[occasion])
+    statement = _TELL.format(found=_FOUND[occasion], owned=owned_sql("p", "r.recipient_id"))
     values = {**facts, "occasion": occasion.value, "decides": occasion in DECIDING, "batch": BATCH}
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
@@ -156,12 +161,12 @@ def _tell(occasion: Occasion, facts: dict[str, Any], readers: dict[int, Reader])
     return len(rows)
 
 
-def _queue(rows: Sequence[tuple[int, int]], readers: dict[int, Reader], *, is_urgent: bool) -> None:
+def _queue(rows: Sequence[tuple[int, int, int]], readers: dict[int, Reader], *, is_urgent: bool) -> None:
     now = clock.now()
     deliveries: list[Delivery] = []
-    for notice, person in rows:
+    for notice, person, target in rows:
         reader = readers[person]
-        at = due_at(now, reader.rhythm, is_urgent=is_urgent)
+        at = due_at(now, reader.rhythm(target), is_urgent=is_urgent)
         deliveries += [Delivery(notice_id=notice, channel_id=channel, due_at=at) for channel in reader.channels]
     # A channel that was removed since the readers were read takes its deliveries with it.
     Delivery.objects.bulk_create(_of_channels_that_are(deliveries))

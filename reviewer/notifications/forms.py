@@ -1,6 +1,6 @@
 """What people send from the page of notifications: shape and plain mistakes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import time
 from typing import Any, Final
 
@@ -17,6 +17,13 @@ from reviewer.notifications.routing import may_stand_in
 
 MAX_TARGETS: Final = 100
 """Targets that can be switched on the page; what is beyond is always told of."""
+
+PACES: Final = [
+    (timing.AT_ONCE, _("At once")),
+    (timing.EVERY, _("Together, every so many minutes")),
+    (timing.DAILY, _("Together, once a day")),
+]
+PACES_OF_A_TARGET: Final = [("", _("Like everything else")), *PACES, (timing.NEVER, _("Not at all"))]
 
 _LOCAL: Final = "%Y-%m-%dT%H:%M"
 
@@ -39,20 +46,7 @@ class PreferenceForm(AdminForm):
     occasions = forms.MultipleChoiceField(
         label=_("Tell me when"), required=False, widget=forms.CheckboxSelectMultiple, choices=[]
     )
-    targets = forms.MultipleChoiceField(
-        label=_("Of plans at"),
-        required=False,
-        widget=forms.CheckboxSelectMultiple,
-        help_text=_("A target that is new is told of until you say otherwise."),
-    )
-    pace = forms.ChoiceField(
-        label=_("How often"),
-        choices=[
-            (timing.AT_ONCE, _("At once")),
-            (timing.EVERY, _("Together, every so many minutes")),
-            (timing.DAILY, _("Together, once a day")),
-        ],
-    )
+    pace = forms.ChoiceField(label=_("How often"), choices=PACES)
     every_minutes = forms.IntegerField(
         label=_("Minutes between"),
         required=False,
@@ -78,21 +72,24 @@ class PreferenceForm(AdminForm):
     )
 
     def __init__(
-        self, data: Any = None, *, person: Person, preference: Preference, muted: set[int], **kwargs: Any
+        self, data: Any = None, *, person: Person, preference: Preference, paces: Mapping[int, str], **kwargs: Any
     ) -> None:
         self.person = person
         self.shown = list(Target.objects.filter(disabled_at=None).order_by("name")[:MAX_TARGETS])
         names = list(self.base_fields)
-        initial = {name: getattr(preference, name) for name in names if name not in ("targets", "stand_in")}
-        initial["targets"] = [target.name for target in self.shown if target.pk not in muted]
+        initial = {name: getattr(preference, name) for name in names if name != "stand_in"}
         initial["stand_in"] = str(preference.stand_in_id or "")
+        initial |= {self.name_of(target): paces.get(target.pk, "") for target in self.shown}
         super().__init__(data, initial=initial, **kwargs)
+        for target in self.shown:
+            field = forms.ChoiceField(label=target.name, required=False, choices=PACES_OF_A_TARGET)
+            field.widget.attrs["class"] = "input"
+            self.fields[self.name_of(target)] = field
         is_admin = "admin" in person.roles
         offered = [occasion for occasion in LABELS if is_admin or occasion not in FOR_ADMINS]
         offered = [occasion for occasion in offered if person.is_reviewer or occasion in FOR_ADMINS] or offered
         self.offered = offered
         self._choose("occasions", [(occasion.value, LABELS[occasion]) for occasion in offered])
-        self._choose("targets", [(target.name, target.name) for target in self.shown])
         others = Person.objects.filter(is_active=True).exclude(pk=person.pk).order_by("email")
         self.stand_ins = [other for other in others if may_stand_in(other, person)]
         self._choose("stand_in", [("", _("Nobody")), *((str(one.pk), called(one)) for one in self.stand_ins)])
@@ -144,10 +141,20 @@ class PreferenceForm(AdminForm):
             "stand_in": stand_in,
         }
 
-    def heard(self) -> list[Target]:
-        """Of the targets that were shown, those this person wants to hear of."""
-        names = set(self.cleaned_data["targets"])
-        return [target for target in self.shown if target.name in names]
+    @staticmethod
+    def name_of(target: Target) -> str:
+        """The name of the field that says how often this person hears of plans at a target."""
+        return f"of-{target.pk}"
+
+    @property
+    def of_targets(self) -> list[forms.BoundField]:
+        """Those fields, for the page."""
+        return [self[self.name_of(target)] for target in self.shown]
+
+    def paces(self) -> dict[Target, str]:
+        """What was said of each target that was on the page; one that came meanwhile stays as it is."""
+        said = [target for target in self.shown if self.name_of(target) in self.data]
+        return {target: self.cleaned_data[self.name_of(target)] for target in said}
 
 
 class ChatForm(AdminForm):

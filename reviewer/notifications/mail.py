@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.core.mail.message import BadHeaderError
 
+from plans.errors import Sentence
 from reviewer.notifications.texts import Text
 from reviewer.notifications.transports import NotDelivered
 
@@ -16,7 +17,7 @@ from reviewer.notifications.transports import NotDelivered
 def send(address: str, text: Text, key: UUID) -> None:
     """One mail, as plain text and HTML. The same key is the same Message-ID. Raises `NotDelivered`."""
     if not settings.EMAIL_HOST:
-        raise NotDelivered("No mail server is set up (EMAIL_HOST).")
+        raise NotDelivered(Sentence("No mail server is set up (EMAIL_HOST)."))
     domain = urlsplit(settings.BASE_URL).hostname or "localhost"
     headers = {
         "Message-ID": f"<{key.hex}@{domain}>",
@@ -29,13 +30,15 @@ def send(address: str, text: Text, key: UUID) -> None:
         mail.attach_alternative(text.html, "text/html")
         mail.send()
     except BadHeaderError:
-        raise NotDelivered("The message has a line break where there may be none.") from None
+        raise NotDelivered(Sentence("The message has a line break where there may be none.")) from None
     except smtplib.SMTPAuthenticationError:
-        raise NotDelivered("The mail server refused the desk's sign-in.") from None
+        raise NotDelivered(Sentence("The mail server refused the desk's sign-in.")) from None
     except smtplib.SMTPRecipientsRefused as error:
         codes = sorted({code for code, _ in error.recipients.values()})
-        raise NotDelivered(f"The mail server refused the address ({', '.join(map(str, codes))}).") from None
+        answered = ", ".join(map(str, codes))
+        raise NotDelivered(Sentence("The mail server refused the address (%(codes)s).", codes=answered)) from None
     except smtplib.SMTPResponseException as error:
-        raise NotDelivered(f"The mail server answered {error.smtp_code}.") from None
+        raise NotDelivered(Sentence("The mail server answered %(code)s.", code=error.smtp_code)) from None
     except (smtplib.SMTPException, OSError) as error:
-        raise NotDelivered(f"The mail server could not be reached ({type(error).__name__}).") from None
+        why = type(error).__name__
+        raise NotDelivered(Sentence("The mail server could not be reached (%(why)s).", why=why)) from None

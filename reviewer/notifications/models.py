@@ -82,6 +82,25 @@ class Mute(models.Model):
         return f"mute {self.person_id} {self.target_id}"
 
 
+class TargetPace(models.Model):
+    """How often a person hears of plans under a target's policy, where that is not as they hear of the others."""
+
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="paces")
+    target = models.ForeignKey(Target, on_delete=models.CASCADE, related_name="paces")
+    pace = models.CharField(max_length=8)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["person", "target"], name="notifications_one_pace_per_target"),
+            models.CheckConstraint(
+                condition=_one_of("pace", "at_once", "every", "daily"), name="notifications_target_pace_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.pace} {self.person_id} {self.target_id}"
+
+
 class Escalation(models.Model):
     """Who hears of plans that nobody decides: the named person, or every admin where nobody is named. One row."""
 
@@ -111,7 +130,7 @@ class Channel(models.Model):
     last_message_at = models.DateTimeField(null=True)
     last_sent_at = models.DateTimeField(null=True)
     failing_since = models.DateTimeField(null=True)
-    last_failure = models.CharField(max_length=300, blank=True, default="")
+    last_failure = models.TextField(blank=True, default="")
 
     class Meta:
         constraints = [
@@ -158,6 +177,7 @@ class Message(models.Model):
     made_at = models.DateTimeField()
     next_try_at = models.DateTimeField(null=True)
     try_count = models.PositiveSmallIntegerField(default=0)
+    reached = ArrayField(models.PositiveSmallIntegerField(), default=list)  # receivers of a chat address that have it
     sent_at = models.DateTimeField(null=True)
     gave_up_at = models.DateTimeField(null=True)
     dropped_at = models.DateTimeField(null=True)  # when it was due, nothing in it was true any more

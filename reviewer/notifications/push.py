@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from django.conf import settings
 from py_vapid import Vapid02
 
+from plans.errors import Sentence
 from plans.outgoing import NoAnswer, NotSent, exchange, is_public
 from reviewer.notifications import sealed
 from reviewer.notifications.texts import Text
@@ -39,18 +40,18 @@ def subscription(endpoint: str, p256dh: str, auth: str) -> str:
         parts = urlsplit(endpoint)
         port = parts.port
     except ValueError:
-        raise BadSubscription("The browser's push service has no valid address.") from None
+        raise BadSubscription(Sentence("The browser's push service has no valid address.")) from None
     is_tls = parts.scheme == "https" or (parts.scheme == "http" and settings.NOTIFY_ALLOW_PRIVATE)
     is_plain = endpoint.isascii() and endpoint.isprintable() and " " not in endpoint
     host = parts.hostname or ""
     if not is_tls or not host or ":" in host or parts.username or len(endpoint) > 1_000 or port == 0 or not is_plain:
-        raise BadSubscription("The browser's push service has no valid address.")
+        raise BadSubscription(Sentence("The browser's push service has no valid address."))
     if len(_bytes(p256dh)) != POINT or len(_bytes(auth)) != SECRET:
-        raise BadSubscription("The browser's keys are not those of a subscription.")
+        raise BadSubscription(Sentence("The browser's keys are not those of a subscription."))
     try:
         ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), _bytes(p256dh))
     except ValueError:
-        raise BadSubscription("The browser's keys are not those of a subscription.") from None
+        raise BadSubscription(Sentence("The browser's keys are not those of a subscription.")) from None
     return json.dumps({"endpoint": endpoint, "p256dh": p256dh, "auth": auth})
 
 
@@ -82,11 +83,11 @@ def send(kept: str, text: Text, key: UUID, *, is_urgent: bool) -> None:
             "POST", data["endpoint"], headers=headers, body=body, timeout=TIMEOUT, may_connect=may_connect
         )
     except (NotSent, NoAnswer) as error:
-        raise NotDelivered(str(error)) from None
+        raise NotDelivered(error.args[0]) from None
     if answer.status in GONE:
-        raise NotDelivered("The browser has ended this subscription.", is_gone=True)
+        raise NotDelivered(Sentence("The browser has ended this subscription."), is_gone=True)
     if not 200 <= answer.status < 300:
-        raise NotDelivered(f"The push service answered {answer.status}.")
+        raise NotDelivered(Sentence("The push service answered %(status)d.", status=answer.status))
 
 
 def _payload(text: Text, key: UUID) -> bytes:

@@ -1,7 +1,7 @@
 """Who hears what is meant for whom: everybody for themselves, and a stand-in for whoever is away."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -9,7 +9,7 @@ from django.db import transaction
 
 from reviewer.models import Person
 from reviewer.moments import zone_of
-from reviewer.notifications.models import Channel, Preference
+from reviewer.notifications.models import Channel, Preference, TargetPace
 from reviewer.notifications.occasions import FOR_ADMINS, Occasion
 from reviewer.notifications.timing import Rhythm
 
@@ -24,10 +24,13 @@ class Reader:
     preference: Preference
     channels: tuple[int, ...]
     is_away: bool
+    paces: Mapping[int, str]
+    """By target, where it is not the preference's."""
 
-    @property
-    def rhythm(self) -> Rhythm:
-        return rhythm_of(self.person, self.preference)
+    def rhythm(self, target_pk: int) -> Rhythm:
+        """When this person wants to be told of plans under the policy of this target."""
+        usual = rhythm_of(self.person, self.preference)
+        return replace(usual, pace=self.paces.get(target_pk, usual.pace))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,16 @@ def find_readers(now: datetime) -> dict[int, Reader]:
         rows = rows.exclude(kind=Channel.EMAIL)
     for person_id, pk in rows.order_by("pk").values_list("person_id", "pk"):
         channels.setdefault(person_id, []).append(pk)
+    paces: dict[int, dict[int, str]] = {}
+    for person_id, target_id, pace in TargetPace.objects.values_list("person_id", "target_id", "pace"):
+        paces.setdefault(person_id, {})[target_id] = pace
     return {
         person.pk: Reader(
-            person, person.preference, tuple(channels.get(person.pk, ())), is_away(person.preference, now)
+            person,
+            person.preference,
+            tuple(channels.get(person.pk, ())),
+            is_away(person.preference, now),
+            paces.get(person.pk, {}),
         )
         for person in people.select_related("preference")
     }

@@ -5,17 +5,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.db.models import Exists, F, Func, IntegerField, OuterRef, Q
+from django.db.models import Exists, F, Func, IntegerField, OuterRef, Q, Value
 from django.db.models.functions import Coalesce
 
 from audit.kinds import Kind
 from audit.recording import SWEEP, record
 from plans import clock
-from plans.models import Approval
+from plans.errors import Sentence, keep
+from plans.models import Approval, FormerOwner
 from plans.sealing import SealError
 from plans.states import State
 from reviewer.models import Person
@@ -38,7 +40,7 @@ dies holding it leaves the message to the next, unchanged."""
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 300, 900, 1_800, 3_600, 7_200, 14_400))
 """How long to wait after each failed attempt. After the last of them the message is given up."""
 
-NEVER_FINISHED: Final = "The desk stopped in the middle of every attempt. Tell whoever runs it."
+NEVER_FINISHED: Final = Sentence("The desk stopped in the middle of every attempt. Tell whoever runs it.")
 
 RUN_FOR: Final = 20.0
 TEST_EVERY: Final = timedelta(seconds=10)
@@ -55,6 +57,7 @@ class Leased:
     key: UUID
     channel: Channel
     notices: tuple[Notice, ...]
+    reached: tuple[int, ...]
 
 
 def send_due() -> int:
@@ -91,7 +94,7 @@ def send_test(channel: Channel) -> None:
         held = Channel.objects.select_for_update(no_key=True).get(pk=channel.pk)
         now = clock.now()
         if held.tested_at is not None and now - held.tested_at < TEST_EVERY:
-            raise NotDelivered("The last test was a moment ago. Wait ten seconds.")
+            raise NotDelivered(Sentence("The last test was a moment ago. Wait ten seconds."))
         held.tested_at = now
         held.save(update_fields=["tested_at"])
     held = Channel.objects.select_related("person").get(pk=channel.pk)
@@ -134,7 +137,10 @@ def _still_true(pks: Sequence[int], now: datetime) -> list[Notice]:
     decided = Q(occasion__in=[Occasion.WAITING.value, Occasion.SOON.value]) & Exists(approved)
     principal = Coalesce(OuterRef("for_person"), OuterRef("person"))
     muted = Mute.objects.filter(person=principal, target=OuterRef("plan__target"))
-    own = Q(occasion__in=[one.value for one in DECIDING], plan__agent__owner=F("person"))
+    former = FormerOwner.objects.filter(
+        agent_id=OuterRef("plan__agent_id"), person_id=OuterRef("person"), until__gte=OuterRef("plan__received_at")
+    )
+    own = Q(occasion__in=[one.value for one in DECIDING]) & (Q(plan__agent__owner=F("person")) | Exists(former))
     may = Q(person__is_reviewer=True) | (Q(person__is_admin=True) & ~Q(occasion__in=[one.value for one in DECIDING]))
     holds = (
         Q(occasion=Occasion.ENDED.value)
@@ -184,7 +190,7 @@ def _lease() -> Leased | None:
                 message.next_try_at = now + LEASE
                 message.try_count += 1
                 message.save(update_fields=["next_try_at", "try_count"])
-                return Leased(message.pk, message.key, channel, tuple(notices))
+                return Leased(message.pk, message.key, channel, tuple(notices), tuple(message.reached))
             message.next_try_at, message.dropped_at = None, now
             message.save(update_fields=["next_try_at", "dropped_at"])
 
@@ -194,7 +200,11 @@ def _attempt(leased: Leased) -> None:
     is_urgent = any(Occasion(notice.occasion) in URGENT for notice in leased.notices)
     failure: NotDelivered | None = None
     try:
-        _carry(leased.channel, text, leased.key, is_urgent=is_urgent)
+        if leased.channel.kind == Channel.CHAT:
+            note = partial(_note_reached, leased.pk)
+            chat.send(_address(leased.channel), text, reached=leased.reached, note=note)
+        else:
+            _carry(leased.channel, text, leased.key, is_urgent=is_urgent)
     except NotDelivered as error:
         failure = error
     _note(leased.pk, failure)
@@ -202,17 +212,27 @@ def _attempt(leased: Leased) -> None:
 
 
 def _carry(channel: Channel, text: Text, key: UUID, *, is_urgent: bool) -> None:
-    try:
-        address = sealed.open_address(channel) if channel.kind != Channel.EMAIL else channel.person.email
-    except SealError:
-        raise NotDelivered("The desk can't open this channel's address any more. Add the channel again.") from None
     match channel.kind:
         case Channel.EMAIL:
-            mail.send(address, text, key)
+            mail.send(channel.person.email, text, key)
         case Channel.CHAT:
-            chat.send(address, text)
+            chat.send(_address(channel), text)
         case _:
-            push.send(address, text, key, is_urgent=is_urgent)
+            push.send(_address(channel), text, key, is_urgent=is_urgent)
+
+
+def _address(channel: Channel) -> str:
+    try:
+        return sealed.open_address(channel)
+    except SealError:
+        why = Sentence("The desk can't open this channel's address any more. Add the channel again.")
+        raise NotDelivered(why) from None
+
+
+def _note_reached(message_pk: int, place: int) -> None:
+    """A receiver has it: whatever becomes of the others, and of us, it is not sent to this one again."""
+    append = Func(F("reached"), Value(place), function="array_append", output_field=Message._meta.get_field("reached"))
+    Message.objects.filter(pk=message_pk).update(reached=append)
 
 
 @transaction.atomic(durable=True)
@@ -257,5 +277,5 @@ def _note_channel(channel_pk: int, failure: NotDelivered | None) -> None:
         channel.delete()
         return
     else:
-        channel.failing_since, channel.last_failure = channel.failing_since or now, str(failure)
+        channel.failing_since, channel.last_failure = channel.failing_since or now, keep(failure.sentence)
     channel.save(update_fields=["last_sent_at", "failing_since", "last_failure"])

@@ -9,6 +9,8 @@ from zoneinfo import ZoneInfo
 AT_ONCE: Final = "at_once"
 EVERY: Final = "every"
 DAILY: Final = "daily"
+NEVER: Final = "never"
+"""Of the plans under one policy: nothing at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Final
 
+from plans.errors import Sentence
+
 TIMEOUT: Final = timedelta(seconds=20)
 """Of one message over one channel, in all."""
 
@@ -10,6 +12,7 @@ TIMEOUT: Final = timedelta(seconds=20)
 class NotDelivered(Exception):
     """Why a message did not get out: one sentence without a secret. `is_gone`: the address will never work again."""
 
-    def __init__(self, sentence: str, *, is_gone: bool = False) -> None:
-        super().__init__(sentence[:300])
+    def __init__(self, sentence: Sentence, *, is_gone: bool = False) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
         self.is_gone = is_gone

@@ -17,9 +17,10 @@ from reviewer.moments import Clock, zone_of
 from reviewer.notifications import changing, sealed, sending
 from reviewer.notifications.changing import CannotChange
 from reviewer.notifications.forms import ChatForm, EscalationForm, PreferenceForm, PushForm
-from reviewer.notifications.models import Channel, Escalation, Mute, Preference
+from reviewer.notifications.models import Channel, Escalation, Preference
 from reviewer.notifications.routing import is_away, may_stand_in, preference_of
 from reviewer.notifications.transports import NotDelivered
+from reviewer.said import in_words
 from reviewer.views import PersonRequest, clock_for, show
 from reviewer.views.admin import Outcome, sent
 from reviewer.words import Badge
@@ -59,9 +60,9 @@ def _forms(request: PersonRequest, preference: Preference, *, is_sent: bool = Tr
     def data(do: str) -> Any:
         return sent(request, do) if is_sent else None
 
-    muted = set(Mute.objects.filter(person=request.user).values_list("target_id", flat=True))
+    paces = changing.paces_of(request.user)
     forms: dict[str, Any] = {
-        "save": PreferenceForm(data("save"), person=request.user, preference=preference, muted=muted),
+        "save": PreferenceForm(data("save"), person=request.user, preference=preference, paces=paces),
         "chat": ChatForm(data("chat")),
         "push": PushForm(data("push")),
     }
@@ -92,9 +93,7 @@ def _change(request: PersonRequest, do: str, form: Any, preference: Preference) 
     person = request.user
     match do:
         case "save":
-            changing.save_preference(
-                person=person, values=form.values(preference), shown=form.shown, heard=form.heard()
-            )
+            changing.save_preference(person=person, values=form.values(preference), paces=form.paces())
             return Outcome(_("Saved"))
         case "chat":
             channel = changing.add_chat(person=person, address=form.cleaned_data["address"])
@@ -122,14 +121,14 @@ def _press_channel(request: PersonRequest, do: str) -> tuple[Outcome, int]:
     except Channel.DoesNotExist:
         return Outcome(_("There is no such channel any more"), css="warn", icon="warn"), 404
     except CannotChange as refused:
-        return Outcome(_("Nothing was changed"), str(refused), css="warn", icon="warn"), 409
+        return Outcome(_("Nothing was changed"), in_words(refused.args[0]), css="warn", icon="warn"), 409
 
 
 def _test(channel: Channel) -> tuple[Outcome, int]:
     try:
         sending.send_test(channel)
     except NotDelivered as failure:
-        return Outcome(_("The test did not get out"), str(failure), css="bad", icon="x"), 200
+        return Outcome(_("The test did not get out"), in_words(failure.sentence), css="bad", icon="x"), 200
     return Outcome(
         _("The test is sent"), _("If it does not arrive, look where %(label)s keeps it.") % {"label": channel.label}
     ), 200

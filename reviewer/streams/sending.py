@@ -16,6 +16,7 @@ from audit.canonical import format_at
 from audit.export_sql import LINE, SPAN, bound
 from audit.proofs import advance, ask_django, read_checkpoint, read_size
 from plans import clock
+from plans.errors import Sentence, keep
 from plans.outgoing import NoAnswer, NotSent, exchange, is_public
 from plans.sealing import SealError
 from plans.signatures import sign
@@ -111,7 +112,8 @@ def _send(pk: int) -> bool:
     lines = _read(stream.next_index, read_size())
     if not lines:
         is_short = read_size() < stream.next_index
-        said = f"The log is shorter than what was sent, {stream.next_index} events." if is_short else ""
+        sent = Sentence("The log is shorter than what was sent, %(sent)d events.", sent=stream.next_index)
+        said = keep(sent) if is_short else ""
         Stream.objects.filter(pk=pk).update(next_try_at=clock.now(), last_error=said)
         return False
     following = stream.next_index + len(lines)
@@ -124,7 +126,7 @@ def _send(pk: int) -> bool:
             Stream.objects.filter(pk=pk, next_index=stream.next_index).update(**changed, next_try_at=now + LEASE)
             return True
         pause = PAUSES[min(stream.failures, len(PAUSES) - 1)]
-        failed = {"failures": stream.failures + 1, "last_error": error, "next_try_at": now + pause}
+        failed = {"failures": stream.failures + 1, "last_error": keep(error), "next_try_at": now + pause}
         Stream.objects.filter(pk=pk, next_index=stream.next_index).update(**failed)
         return False
 
@@ -147,7 +149,7 @@ def _read(start: int, size: int) -> Sequence[str]:
     return lines
 
 
-def _deliver(stream: Stream, following: int, lines: Sequence[str]) -> str | None:
+def _deliver(stream: Stream, following: int, lines: Sequence[str]) -> Sentence | None:
     """Sends it once; None where it was taken, else why not. No redirects; the answer is not kept."""
     now = clock.now()
     checkpoint = read_checkpoint()
@@ -161,7 +163,7 @@ def _deliver(stream: Stream, following: int, lines: Sequence[str]) -> str | None
     try:
         secret = open_secret(stream)
     except SealError as error:
-        return f"The secret cannot be opened: {error}."
+        return Sentence("The secret cannot be opened: %(why)s.", why=error)
     body = f'{json.dumps(head)[:-1]}, "data": {json.dumps(data)[:-1]}, "events": [{",".join(lines)}]}}}}'.encode()
     webhook_id = f"events_{stream.pk}_{stream.next_index}_{following}"
     timestamp = int(now.timestamp())
@@ -175,5 +177,7 @@ def _deliver(stream: Stream, following: int, lines: Sequence[str]) -> str | None
     try:
         answer = exchange("POST", stream.url, headers=headers, body=body, timeout=TIMEOUT, may_connect=may_connect)
     except (NotSent, NoAnswer) as error:
-        return str(error)
-    return None if 200 <= answer.status < 300 else f"The destination answered {answer.status}."
+        return cast(Sentence, error.args[0])
+    if 200 <= answer.status < 300:
+        return None
+    return Sentence("The destination answered %(status)d.", status=answer.status)

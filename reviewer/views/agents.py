@@ -9,8 +9,9 @@ from django.utils.translation import ngettext
 
 from audit.recording import Actor
 from plans import pace, registry, roster
+from plans.intake import MAX_PENDING
 from plans.models import Agent, AgentSecret
-from plans.registry import AgentCredentials, OwnerError
+from plans.registry import AgentCredentials
 from plans.registry_rules import RegistryError
 from reviewer import speed
 from reviewer.access import actor_of
@@ -44,9 +45,11 @@ def agents(request: HttpRequest) -> HttpResponse:
             return _agent_page(request, made.agent.name, done, status=201)
     clock = clock_for(request.user)
     rows = roster.find_agents(after=request.GET.get("after", ""), limit=roster.PAGE + 1)
+    paces = pace.find_agent_paces([row.pk for row in rows])
     context = {
         "form": form,
-        "agents": [_row(agent, clock) for agent in rows[: roster.PAGE]],
+        "agents": [_row(agent, clock, paces) for agent in rows[: roster.PAGE]],
+        "in_all": _in_all(),
         "reviews": [speed.review_of(row) for row in pace.find_paces()],
         "more": f"{reverse('agents')}?after={rows[roster.PAGE - 1].name}" if len(rows) > roster.PAGE else "",
     }
@@ -97,7 +100,7 @@ def _set(name: str, form: AgentForm, by: Actor) -> Outcome | None:
             by=by,
         )
     except RegistryError as error:
-        form.refuse(error, "owner" if isinstance(error, OwnerError) else "callback_url")
+        form.refuse(error, "callback_url")
         return None
     return Outcome(_("The agent is changed"), _("Its waiting plans stay as they are."))
 
@@ -137,12 +140,12 @@ def _agent_page(
     found = roster.find_agent(name)
     assert found is not None
     clock = clock_for(request.user)
-    secrets = [
-        {"purpose": _PURPOSES()[secret.purpose], "at": clock.at(secret.created_at)}
-        for secret in roster.find_live_secrets(found)
-    ]
+    live = roster.find_live_secrets(found)
+    secrets = [{"purpose": _PURPOSES()[secret.purpose], "at": clock.at(secret.created_at)} for secret in live]
     context = {
-        **_row(found, clock),
+        **_row(found, clock, pace.find_agent_paces([found.pk])),
+        "most_pending": MAX_PENDING,
+        "rotated": clock.at(max((secret.created_at for secret in live), default=None)),  # the key came with them
         "created": clock.at(found.created_at),
         "disabled": clock.at(found.disabled_at),
         "secrets": secrets,
@@ -158,7 +161,20 @@ def _PURPOSES() -> dict[str, str]:  # noqa: N802 (a constant, in the reader's la
     return {AgentSecret.WEBHOOK: _("Webhook secret"), AgentSecret.CALLBACK: _("Callback secret")}
 
 
-def _row(agent: Agent, clock: Clock) -> dict[str, Any]:
+def _in_all() -> str:
+    """How many agents there are, in a line."""
+    active, paused = roster.count_agents()
+    text = ngettext("%(count)d active", "%(count)d active", active) % {"count": active}
+    return f"{text}, {ngettext('%(count)d paused', '%(count)d paused', paused) % {'count': paused}}" if paused else text
+
+
+def _capped(count: int) -> str:
+    return f"{roster.DAY_CAP}+" if count > roster.DAY_CAP else str(count)
+
+
+def _row(agent: Agent, clock: Clock, paces: dict[int, pace.Pace]) -> dict[str, Any]:
+    own = paces.get(agent.pk)
+    seen = getattr(agent, "seen", None)
     return {
         "agent": agent,
         "url": reverse("agent", args=[agent.name]),
@@ -166,7 +182,11 @@ def _row(agent: Agent, clock: Clock) -> dict[str, Any]:
         "targets": sorted(target.name for target in agent.targets.all()),
         "last_plan": clock.at(getattr(agent, "last_plan_at", None)),
         "pending": getattr(agent, "pending_count", None) or 0,
-        "day": f"{roster.DAY_CAP}+" if (day := getattr(agent, "day_count", 0)) > roster.DAY_CAP else str(day),
+        "seen": clock.at(seen.seen_at) if seen else None,
+        "hour": _capped(getattr(agent, "hour_count", 0)),
+        "day": _capped(getattr(agent, "day_count", 0)),
+        "approved": speed.share(own) if own else "",
+        "decisions": own.decisions if own else 0,
     }
 
 

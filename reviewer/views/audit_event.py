@@ -3,7 +3,7 @@
 from typing import Any, cast
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from audit.api import parse_id
 from audit.kinds import Kind
 from audit.notes import NoteError
-from audit.proofs import NotSequencedError, prove_event, read_checkpoint
+from audit.proofs import NotSequencedError, prove_event, read_checkpoint, read_leaf
 from audit.queries import get_event, read_event
 from audit.recording import Payload, record
 from audit.signing import KeyMissing, read_verifier
@@ -35,14 +35,14 @@ def event(request: HttpRequest, event_id: str) -> HttpResponse:
     if found is None:
         raise Http404
     clock = clock_for(request.user)
-    leaf, salt = _read_leaf(asked)
+    leaf, salt = read_leaf(asked, found.at)
     checkpoint = read_checkpoint()
     context: dict[str, Any] = {
         "row": line_of(found, clock),
         "event": found,
-        "leaf": leaf,
+        "leaf": leaf.decode(),
         "leaf_hash": found.leaf_hash.hex(),
-        "salt": salt,
+        "salt": salt.hex() if salt is not None else "",
         "checkpoint": checkpoint,
         "note_lines": checkpoint.note.splitlines() if checkpoint else [],
         "signed": clock.at(checkpoint.signed_at) if checkpoint else None,
@@ -76,11 +76,12 @@ def leaf(request: HttpRequest, event_id: str) -> HttpResponse:
     """The bytes that are hashed for the event's place in the tree; recorded as audit.read."""
     request = cast(PersonRequest, request)
     asked = _parse(event_id)
-    text, _salt = _read_leaf(asked)
-    if not text:
+    found = get_event(asked)
+    if found is None:
         raise Http404
+    content, _salt = read_leaf(asked, found.at)
     _record_read(request.user, {"leaf_of": str(asked)})
-    return _file(text.encode(), f"{asked}.leaf", "application/octet-stream")
+    return _file(content, f"{asked}.leaf", "application/octet-stream")
 
 
 @requires_role("auditor")
@@ -132,21 +133,6 @@ def _parse(event_id: str) -> UUID:
 
 def _event_url(event_id: UUID) -> str:
     return reverse("audit-event", args=[event_id])
-
-
-def _read_leaf(event_id: UUID) -> tuple[str, str]:
-    """The leaf as text and the salt of its commitment in hex; both empty where there is no such event."""
-    found = get_event(event_id)
-    if found is None:
-        return "", ""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT e.leaf, p.salt FROM audit_event e LEFT JOIN audit_payload p ON p.event_id = e.id"
-            " WHERE e.at = %s AND e.id = %s",
-            [found.at, event_id],
-        )
-        row = cursor.fetchone()
-    return bytes(row[0]).decode(), "" if row[1] is None else bytes(row[1]).hex()
 
 
 def _key() -> str:

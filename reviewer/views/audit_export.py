@@ -22,7 +22,7 @@ from audit.recording import record
 from audit.windows import TakesTooLongError, patience
 from reviewer import audit_jobs, audit_presets
 from reviewer.access import actor_of, requires_role
-from reviewer.audit_search import address_of, label_of, pairs_of, read_asked, value_of
+from reviewer.audit_search import address_of, label_of, pairs_of_log, read_asked, value_of
 from reviewer.models import AuditJob, Person
 from reviewer.moments import Clock
 from reviewer.views import PersonRequest, clock_for, show
@@ -155,7 +155,7 @@ def _own(person: Person, pk: UUID) -> AuditJob:
 def line_of_job(job: AuditJob, clock: Clock) -> dict[str, Any]:
     """A job as its pages show it."""
     titles = audit_presets.titles()
-    pairs = pairs_of(job.query)
+    pairs = pairs_of_log(job.query)
     is_open = job.state in audit_jobs.OPEN
     return {
         "pk": job.pk,

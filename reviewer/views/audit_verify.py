@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from audit.notes import NoteError, Verifier
-from audit.proofs import ask_django, count_pending, read_checkpoint, read_size
+from audit.proofs import count_pending, read_checkpoint, read_cosigned, read_size
 from audit.signing import KeyMissing, read_verifier
 from reviewer import audit_jobs
 from reviewer.access import requires_role
@@ -111,12 +111,7 @@ def _witnesses(clock: Clock) -> list[dict[str, Any]]:
     """Each configured witness, and the newest checkpoint that it cosigned."""
     lines = []
     for address, key in settings.AUDIT_WITNESSES:
-        rows = ask_django(
-            "SELECT size, cosigned_at FROM audit_cosignature WHERE origin = %s AND witness = %s"
-            " ORDER BY size DESC, cosigned_at DESC LIMIT 1",
-            [settings.AUDIT_ORIGIN, key],
-        )
-        size, at = rows[0] if rows else (None, None)
+        size, at = read_cosigned(key) or (None, None)
         lines.append({"name": _name(key), "address": address, "size": size, "at": clock.at(at)})
     return lines
 

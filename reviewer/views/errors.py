@@ -12,7 +12,7 @@ from plans import doors
 from plans import errors as refusals
 from plans.locks import LockTimeout
 
-MACHINE_PATHS = ("/api/", "/webhooks")
+MACHINE_PATHS = ("/api/", "/webhooks", "/mcp", "/.well-known/")
 REFUSALS: dict[int, type[refusals.Refused]] = {
     400: refusals.Malformed,
     403: refusals.Forbidden,

@@ -250,7 +250,7 @@ def _decision_in_words(facts: plan_facts.PlanFacts, person: Person, clock: Clock
         "left": clock.left(plan.expires_at),
         "seconds_left": max(0, int(left.total_seconds())),
         "seconds_in_all": max(1, int((plan.expires_at - plan.created_at).total_seconds())),
-        "may_settle": state == State.UNKNOWN and person.is_reviewer and person.pk != plan.agent.owner_id,
+        "may_settle": state == State.UNKNOWN and person.is_reviewer and person.pk not in facts.owners,
         "can_settle_now": clock.now >= settle_from,
         "settle_from": clock.at(settle_from),
         "may_replan": person.is_reviewer and plan.state in PLAN_AGAIN and plan.replaced_by_id is None,

@@ -178,7 +178,7 @@ def _test(request: PersonRequest, found: Target) -> Outcome | None:
     took = _("GET %(url)s, in %(seconds).1f s.") % {"url": tried.url, "seconds": tried.took.total_seconds()}
     css, icon = _VERDICTS[tried.verdict]
     if tried.status is None:
-        return Outcome(_("The target gave no answer"), f"{tried.detail} {took}", css, icon)
+        return Outcome(_("The target gave no answer"), f"{in_words(tried.detail)} {took}", css, icon)
     titles = {
         probe.AS_EXPECTED: _("The target answers: 404, as it should for a plan that does not exist"),
         probe.UNAUTHENTICATED: _("The target answers %(status)d: it does not take the credentials"),

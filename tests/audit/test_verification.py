@@ -8,8 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.test import Client
+from psycopg.errors import InsufficientPrivilege
 
 from audit.canonical import commit_to
 from audit.kinds import Kind
@@ -219,8 +220,34 @@ def test_two_events_swapped_are_both_named(log: list[str], superuser: psycopg.Co
     finally:
         superuser.execute("ALTER TABLE audit_sequence ADD CONSTRAINT audit_sequence_once UNIQUE (event_id)")
     report = verify()
-    assert [index for index, _ in found(report)] == [2, 6]
+    assert found(report) == [(index, "Its leaf is not the one in the tree.") for index in (2, 6)]
     assert report.first_bad_index == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE audit_payload SET body = '{}'",
+        "UPDATE audit_event SET leaf = 'x'",
+        "DELETE FROM audit_event WHERE id = (SELECT id FROM audit_event LIMIT 1)",
+        "DELETE FROM audit_sequence WHERE index > 4",
+        "UPDATE audit_tile SET hashes = substr(hashes, 1, 128)",
+        "DELETE FROM audit_checkpoint WHERE size > 4",
+        "DROP TABLE {month}",
+        "ALTER TABLE audit_event DETACH PARTITION {month}",
+        "UPDATE audit_sequence SET index = 8 - index WHERE index IN (2, 6)",
+        "DELETE FROM audit_cosignature",
+        "DELETE FROM audit_pending",
+        "SELECT audit_make_partition(now())",
+        "SELECT audit_extend_tiles(9, sha256('x'))",
+    ],
+)
+def test_no_drill_is_open_to_the_application_s_role(log: list[str], statement: str) -> None:
+    month = ask_django("SELECT min(tableoid::regclass::text) FROM audit_event", [])[0][0]
+    with connection.cursor() as cursor, pytest.raises(DatabaseError) as refused:
+        cursor.execute(statement.replace("{month}", month))
+    assert isinstance(refused.value.__cause__, InsufficientPrivilege)
+    assert verify().is_whole
 
 
 def test_a_dropped_partition_is_named(log: list[str], superuser: psycopg.Connection[Any]) -> None:

@@ -61,7 +61,7 @@ def collected(ground: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return environ
 
 
-@pytest.mark.parametrize("name", ["inbox", "plan", "history", "audit", "settings", "notifications"])
+@pytest.mark.parametrize("name", ["inbox", "plan", "history", "audit", "login", "settings", "notifications"])
 def test_lighthouse_has_nothing_to_say(name: str, make_site: Any, collected: dict[str, str], tmp_path: Path) -> None:
     site = make_site(**collected)
     for _ in range(5):
@@ -69,7 +69,8 @@ def test_lighthouse_has_nothing_to_say(name: str, make_site: Any, collected: dic
     paths = {"inbox": "/", "plan": url_of(plan), "notifications": "/settings/notifications/"}
     path = paths.get(name, f"/{name}/")
     client = client_of(make_person("reviewer", "auditor", name="Lena Brandt"))
-    cookies = [{"name": name, "value": morsel.value, "url": site.url} for name, morsel in client.cookies.items()]
+    cookies = [{"name": key, "value": morsel.value, "url": site.url} for key, morsel in client.cookies.items()]
+    cookies = [] if name == "login" else cookies
     report = measured(site.url + path, cookies, tmp_path)
     assert report["finalDisplayedUrl"].endswith(path)
     scores = {key: report["categories"][key]["score"] for key in WANTED}

@@ -16,6 +16,7 @@ from audit.models import Event
 from audit.recording import SYSTEM
 from plans import registry
 from plans.demo import story, tour
+from plans.seen import note_seen
 from plans.states import AbandonReason, State
 from reviewer import presence
 from reviewer.streams.changing import create_stream
@@ -23,7 +24,8 @@ from reviewer.streams.models import Stream
 from tests.makers import make_agent, make_person, make_plan, make_target
 from tests.plans.demo.test_story import passwords
 from tests.reviewer.pages import approval, client_of, url_of
-from tests.stub_behaviour import conflict
+from tests.stub_behaviour import Delay, conflict
+from tests.time_passing import pass_time_to_expiry
 
 __all__ = ["passwords"]  # a fixture: a fresh demonstration
 
@@ -149,10 +151,15 @@ def test_lists(shoot: Shoot, reviewer: Any) -> None:
     shoot("history", "/history/")
     shoot("history-filtered", "/history/?state=rejected&since=2020-01-01")
     shoot("history-problem", "/history/?state=x&since=2026-02-02&until=2026-01-01")
+    first.agent.refresh_from_db()
+    note_seen(first.agent)
     shoot("agents", "/agents/")
     shoot("agent", "/agents/support-refunds/")
+    shoot("agent-secrets", "/agents/key-janitor/", lambda page: page.click("text=Make a new key and new secrets"))
+    shoot("agents-new", "/agents/", lambda page: page.click("summary:has-text('Add an agent')"))
     shoot("targets", "/targets/")
     shoot("target", "/targets/orders-db/")
+    shoot("target-tested", "/targets/orders-db/", lambda page: page.click("button:has-text('Test')"))
     shoot("callbacks", "/callbacks/")
     shoot("streams-none", "/streams/")
     for name, facts in STREAMS.items():
@@ -166,6 +173,8 @@ def test_lists(shoot: Shoot, reviewer: Any) -> None:
     shoot("settings", "/settings/")
     shoot("notifications", "/settings/notifications/")
     shoot("not-found", "/nowhere/")
+    change(reviewer, is_admin=False)
+    shoot("forbidden", "/agents/")
 
 
 def test_pending_plans(shoot: Shoot, reviewer: Any, stub_target: Any) -> None:
@@ -204,7 +213,7 @@ def test_pending_plans(shoot: Shoot, reviewer: Any, stub_target: Any) -> None:
     shoot("plan-out-of-date", url_of(simple), rejected_meanwhile)
 
 
-def test_outcomes(shoot: Shoot, reviewer: Any, stub_target: Any) -> None:
+def test_outcomes(shoot: Shoot, reviewer: Any, stub_target: Any, owner_connection: Any) -> None:
     for state in State:
         shoot(f"plan-{state.value}", url_of(make_plan(state, plan={"actions": REFUND}, intent=f"s-{state.value}")))
     for reason in AbandonReason:
@@ -219,6 +228,34 @@ def test_outcomes(shoot: Shoot, reviewer: Any, stub_target: Any) -> None:
         pressed(page)
 
     shoot("plan-answered-conflict", "/", approve_new)
+
+    def writing(page: Any) -> None:
+        stub_target.script(Delay(2, conflict({"target": "ledger/ACC-104", "field": "limit"})))
+        page.goto(url_of(make_plan(target=target)))
+        page.wait_for_timeout(800)
+        page.click("#approve")
+        page.wait_for_selector("#approve:has-text('Writing')")
+
+    shoot("plan-writing", "/", writing)
+
+    def nothing_sent(page: Any) -> None:
+        page.goto(url_of(make_plan(target=make_target())))
+        page.wait_for_timeout(800)
+        pressed(page)
+
+    shoot("plan-nothing-sent", "/", nothing_sent)
+
+    def wrong_fact(page: Any) -> None:
+        page.goto(url_of(make_plan(target=target, plan={"actions": REFUND}, intent="w")))
+        page.wait_for_timeout(800)
+        page.fill("#fact", "12")
+        page.click("#approve")
+        page.wait_for_selector("#fact-e")
+
+    shoot("plan-wrong-fact", "/", wrong_fact)
+    plan = make_plan("unknown", plan={"actions": REFUND}, intent="settle")
+    pass_time_to_expiry(owner_connection, plan, 120)
+    shoot("plan-settle", url_of(plan))
 
 
 def test_the_demonstration(shoot: Shoot, reviewer: Any, passwords: dict[str, str]) -> None:
@@ -262,3 +299,8 @@ def test_the_way_in(page: Any) -> None:
             page.set_viewport_size({"width": width, "height": 720})
             page.goto("/login/")
             page.screenshot(path=FOLDER / f"login-{theme}-{width}.png")
+            page.fill("input[name=login]", "nobody@example.com")
+            page.fill("input[name=password]", "not the password")
+            page.click("form button[type=submit]")
+            page.wait_for_selector("text=There is a problem")
+            page.screenshot(path=FOLDER / f"login-problem-{theme}-{width}.png")

@@ -1,5 +1,7 @@
 """Pages for admins and the reading of current values, in a real browser: with and without JavaScript, in any width."""
 
+from typing import Any
+
 import pytest
 
 from audit.recording import SYSTEM
@@ -70,6 +72,8 @@ def test_mistakes_and_secrets_are_clean_too_and_take_focus(office, axe):
     office.check("#new-targets_0")
     office.click("text=Add this agent and show")
     office.wait_for_selector("#api-key")
+    outcome, head = office.locator("#outcome").bounding_box(), office.locator(".page-head").bounding_box()
+    assert head["y"] - (outcome["y"] + outcome["height"]) >= 16
     assert axe(office) == []
     office.set_viewport_size({"width": 320, "height": 640})
     assert office.evaluate("document.documentElement.scrollWidth") == 320
@@ -127,11 +131,13 @@ def test_everything_works_without_javascript(chromium, site, admin):
 def test_the_page_reads_the_current_values_by_itself_and_nothing_moves_under_the_hand(desk, axe):
     plan = plan_refund().plan
     Invoice.objects.filter(pk="4412").update(total_cents=47_000)
-    desk.route("**/recheck/", lambda route: (desk.wait_for_timeout(400), route.continue_()))
+    held: list[Any] = []
+    desk.route("**/recheck/", lambda route: held.append(route))  # noqa: PLW0108 - it asks what it was given
     desk.goto(url_of(plan))
     desk.wait_for_selector("#recheck.reading")
     before = desk.locator("#approve").bounding_box()
     assert "Writing" not in desk.inner_text("#approve")  # the page asked, nobody pressed
+    held[0].continue_()
     desk.wait_for_selector("#recheck.no >> text=1 of 3 current values has changed")
     assert desk.locator("#approve").bounding_box() == before
     assert "47000" in desk.inner_text("#moved-since")

@@ -93,7 +93,13 @@ def test_v98_a_double_click_and_a_click_on_reject_are_one_decision(desk, stub_ta
     stub_target.script(Delay(3, Commit()))  # long enough to look at the page, however loaded the machine
     plan = plan_at(stub_target)
     open_plan(desk, plan)
+    colour = "getComputedStyle(document.querySelector('#approve')).backgroundColor"
+    desk.hover("#approve")
+    desk.wait_for_timeout(200)  # its colour takes 120 ms
+    inviting = desk.evaluate(colour)
     desk.dblclick("#approve")
+    desk.wait_for_timeout(200)
+    assert desk.evaluate(colour) != inviting  # or its word could not be read where the pointer still is
     assert desk.is_disabled("#approve")
     assert desk.is_disabled("#reject")
     assert desk.inner_text("#approve").strip() == "Writing…"

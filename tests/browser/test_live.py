@@ -1,5 +1,8 @@
 """Live pages in a real browser: what others do shows in place, and nothing moves under the hand."""
 
+import itertools
+import re
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +16,14 @@ from tests.makers import make_agent, make_plan, make_target, reread
 from tests.reviewer.pages import approval, client_of, url_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("database")]
+
+AGAIN = (
+    "Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true});"
+    "document.dispatchEvent(new Event('visibilitychange'));"
+    "Object.defineProperty(document, 'visibilityState', {value: 'visible', configurable: true});"
+    "document.dispatchEvent(new Event('visibilitychange'))"
+)
+"""The page goes into the background and comes back."""
 
 SOON = 6_000  # milliseconds in which a hint has come: one look a second, and a pause of one
 
@@ -119,6 +130,7 @@ def test_v99_without_a_session_a_row_leads_to_the_sign_in_page_whole_and_the_lis
 
 def test_v99_a_poll_without_a_session_leads_to_the_sign_in_page_too(desk):
     make_plan()
+    desk.route("**/live/**", lambda route: route.fulfill(status=204))  # whose first hint would make the poll before us
     desk.goto("/")
     desk.context.clear_cookies()
     with desk.expect_navigation(url="**/login/**"):
@@ -166,6 +178,50 @@ def test_v110_after_a_server_that_went_and_came_the_page_shows_what_was_decided_
         stop_process(site.process)
 
 
+@pytest.mark.parametrize("status", [502, 503])
+def test_v110_a_server_that_is_away_for_a_while_is_asked_later_each_time_and_heard_again_without_a_reload(
+    desk, make_person, status
+):
+    plan, asked = make_plan(), []
+    desk.goto(url_of(plan))
+    streaming(desk)
+    is_away = True
+
+    def answer(route: Any) -> None:
+        if "/live/" in route.request.url:
+            asked.append(time.monotonic())
+        if is_away:
+            route.fulfill(status=status, body="away")
+        else:
+            route.continue_()
+
+    desk.route(re.compile("/(live|news)/"), answer)
+    desk.evaluate(AGAIN)  # the page lets go of the stream it has, and asks for another
+    desk.wait_for_selector("#offline:not([hidden]) >> text=What you see may be out of date", timeout=SOON)
+    while len(asked) < 4:
+        desk.wait_for_timeout(200)
+        assert desk.is_visible("#offline")
+    first, second, third = (later - earlier for earlier, later in itertools.pairwise(asked[:4]))
+    assert 0.9 < first < second < third < 9.5  # 1 to 2 seconds, 2 to 4, 4 to 8
+    is_away = False
+    desk.wait_for_selector("#offline", state="hidden", timeout=20_000)
+    opened = len(asked)
+    while len(asked) == opened:
+        desk.wait_for_timeout(200)
+    reject(plan, make_person("reviewer", name="Tom Okafor"))
+    desk.wait_for_selector("#news >> text=Tom Okafor rejected this plan", timeout=SOON)
+
+
+@pytest.mark.parametrize("status", [204, 401, 403])
+def test_an_answer_that_ends_the_stream_is_taken_at_its_word(desk, status):
+    asked = []
+    desk.route("**/live/**", lambda route: (asked.append(route), route.fulfill(status=status)))
+    desk.goto(url_of(make_plan()))
+    desk.wait_for_timeout(5_000)
+    assert len(asked) == 1
+    assert desk.is_hidden("#offline")
+
+
 def test_offline_is_said_and_taken_back(desk):
     plan = make_plan()
     desk.goto(url_of(plan))
@@ -183,12 +239,7 @@ def test_a_page_in_the_background_holds_no_stream(desk):
     desk.goto("/")
     streaming(desk)
     assert len(streams) == 1
-    desk.evaluate(
-        "Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true});"
-        "document.dispatchEvent(new Event('visibilitychange'));"
-        "Object.defineProperty(document, 'visibilityState', {value: 'visible', configurable: true});"
-        "document.dispatchEvent(new Event('visibilitychange'))"
-    )
+    desk.evaluate(AGAIN)
     desk.wait_for_timeout(500)
     assert len(streams) == 2
 

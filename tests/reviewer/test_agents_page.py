@@ -9,9 +9,10 @@ from django.test import Client
 
 from audit.models import Event
 from plans import auth
-from plans.models import Agent, AgentSecret
+from plans.models import Agent, AgentSecret, AgentSeen
 from tests.makers import make_agent, make_person, make_plan, make_target, reread
-from tests.reviewer.pages import admin_and_client, client_of, text_of, told_of
+from tests.reviewer.pages import admin_and_client, approval, client_of, text_of, told_of, url_of
+from tests.time_passing import pass_time
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -214,25 +215,63 @@ def test_a_disabled_agent_is_not_changed():
     assert made.agent.targets.count() == 1
 
 
-def test_plans_of_a_day_are_counted_for_each_agent():
+def test_the_rate_of_an_agent_and_what_became_of_its_plans_are_on_the_pages(owner_connection, stub_target):
+    target, (_, client) = make_target(base_url=stub_target.base_url), admin_and_client()
+    made, person = make_agent(target), make_person("reviewer")
+    plans = [make_plan(made=made, target=target, plan=touching(place)) for place in range(3)]
+    pass_time(owner_connection, plans[0], 7_200)
+    assert client_of(person).post(url_of(plans[1], "approve"), approval(plans[1])).status_code == 200
+    assert client_of(person).post(url_of(plans[2], "reject"), approval(plans[2], reason="No")).status_code == 200
+    page = text_of(client.get(f"/agents/{made.agent.name}/"))
+    assert "Rate plans: 2 in the last hour, 3 in 24 hours" in page
+    assert "at most 200 may wait at once" in page
+    assert "50 % of 2 decisions in 30 days" in page
+    assert "50 %" in text_of(client.get("/agents/"))
+    make_agent(target, name="quiet")
+    assert "no decision in 30 days" in text_of(client.get("/agents/quiet/"))
+
+
+def touching(place: int) -> dict[str, object]:
+    return {"actions": [{"op": "update", "target": f"ledger/{place}", "field": "limit", "from": 1, "to": 2}]}
+
+
+def test_an_agent_is_last_seen_when_it_last_made_itself_known():
     made, (_, client) = make_agent(make_target()), admin_and_client()
-    for _ in range(3):
-        make_plan(made=made, target=made.agent.targets.get())
-    assert "Plans in 24 hours 3" in text_of(client.get(f"/agents/{made.agent.name}/"))
+    assert "Last seen never" in text_of(client.get(f"/agents/{made.agent.name}/"))
+    assert Client().get("/api/v1/plans", headers={"Authorization": f"Bearer {made.api_key}"}).status_code == 200
+    at = AgentSeen.objects.get(agent=made.agent).seen_at
+    assert f"Last seen {at:%H:%M:%S} UTC" in text_of(client.get(f"/agents/{made.agent.name}/")).replace(",", "")
+    assert '<td data-h="Last seen"><time' in client.get("/agents/").content.decode()
 
 
-def test_an_owner_cannot_hand_an_agent_over_to_decide_its_waiting_plan():
+def test_which_key_is_live_and_since_when_changes_with_a_rotation():
+    made, (_, client) = make_agent(make_target(), name="biller"), admin_and_client()
+    assert f"API key {made.api_key[:8]}… : live since" in text_of(client.get("/agents/biller/"))
+    key = secret_in(client.post("/agents/biller/", {"do": "rotate"}), "api-key")
+    page = client.get("/agents/biller/")
+    assert f"API key {key[:8]}… : live since" in text_of(page)
+    assert made.api_key[:8] not in page.content.decode()
+
+
+def test_how_many_agents_are_active_and_paused_heads_their_list():
+    (_, client), target = admin_and_client(), make_target()
+    for name in ("one", "two", "three"):
+        make_agent(target, name=name)
+    client.post("/agents/two/", {"do": "pause"})
+    client.post("/agents/three/", {"do": "disable", "typed": "three"})
+    assert "1 active, 1 paused" in text_of(client.get("/agents/"))
+
+
+def test_an_owner_who_hands_an_agent_over_still_decides_none_of_its_waiting_plans(stub_target):
     owner, other = make_person("admin", "reviewer"), make_person("admin")
-    made, client = make_agent(target := make_target(), owner=owner), client_of(owner)
+    target = make_target(base_url=stub_target.base_url)
+    made, client = make_agent(target, owner=owner), client_of(owner)
     waiting = make_plan(made=made, target=target)
-    page = client.post(f"/agents/{made.agent.name}/", set_form(made.agent, owner=other.pk))
-    assert page.status_code == 422
-    assert "so somebody else hands it over" in text_of(page)
-    assert '<a href="#set-owner">' in page.content.decode()
-    assert Agent.objects.get(pk=made.agent.pk).owner_id == owner.pk
+    assert client.post(f"/agents/{made.agent.name}/", set_form(made.agent, owner=other.pk)).status_code == 200
+    assert Agent.objects.get(pk=made.agent.pk).owner_id == other.pk
+    page = client.get(url_of(waiting))
+    assert "This plan is by an agent of yours" in text_of(page)
+    assert 'data-action="approve"' not in page.content.decode()
+    assert client.post(url_of(waiting, "approve"), approval(waiting)).status_code == 403
+    assert client.post(url_of(waiting, "reject"), approval(waiting, reason="No")).status_code == 403
     assert reread(waiting).state == "pending"
-    # Somebody else may, and so may its owner where nothing of it waits.
-    page = client_of(other).post(f"/agents/{made.agent.name}/", set_form(made.agent, owner=other.pk))
-    assert page.status_code == 200
-    empty = make_agent(target, owner=owner)
-    assert client.post(f"/agents/{empty.agent.name}/", set_form(empty.agent, owner=other.pk)).status_code == 200

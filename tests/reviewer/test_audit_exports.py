@@ -5,9 +5,11 @@ import json
 import time
 import zipfile
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 from django.db import transaction
+from django.http import QueryDict
 
 from audit.export import Request, begin_export
 from audit.filters import Filters
@@ -15,6 +17,7 @@ from audit.kinds import Kind
 from audit.recording import SYSTEM, record
 from plans import clock
 from reviewer import audit_jobs
+from reviewer.audit_search import read_asked
 from reviewer.celery import app
 from reviewer.models import AuditJob, AuditJobPart
 from reviewer.views import audit_export
@@ -190,18 +193,44 @@ def test_a_job_that_kills_every_worker_is_given_up(auditor):
 def test_an_evidence_pack_of_a_worker_is_whole(auditor, tmp_path):
     make_many(5, agent="bot")
     sequence(tmp_path)
-    job = ask(auditor, "evidence")
-    assert audit_jobs.run_due_jobs() == 1
-    job.refresh_from_db()
-    # Its own event came after the checkpoint: the pack says so rather than leave it out.
-    if job.state == "failed":
-        assert "No signed checkpoint covers" in job.problem
-        sequence(tmp_path)
-        job = ask(auditor, "evidence", "agent=bot&to=" + clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"))
-        run(job)
+    job = run(ask(auditor, "evidence"))
+    assert (job.state, job.done, job.total) == ("done", 5, 5)
     with zipfile.ZipFile(io.BytesIO(file_of(auditor, job))) as pack:
         assert pack.testzip() is None
         assert len([name for name in pack.namelist() if name.startswith("proofs/")]) == 5
+        assert json.loads(pack.read("manifest.json"))["rows"] == 5
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_an_evidence_pack_of_what_no_checkpoint_covers_fails_and_says_so_until_one_does(auditor, tmp_path):
+    make_many(5, agent="bot")
+    sequence(tmp_path)
+    make_many(1, agent="bot")
+    job = run(ask(auditor, "evidence"))
+    assert (job.state, job.problem) == (
+        "failed",
+        "No signed checkpoint covers these events yet. Ask again in a few seconds.",
+    )
+    assert AuditJobPart.objects.count() == 0
+    sequence(tmp_path)
+    job = run(ask(auditor, "evidence"))
+    assert (job.state, job.done) == ("done", 6)
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+@pytest.mark.parametrize(
+    ("typed", "words"), [('"agent:bot" paid', '"agent:bot" paid'), ('"to:the left"', '"to:the" left')]
+)
+def test_a_quoted_word_stays_a_word_from_the_search_box_to_the_file_and_back(auditor, typed, words):
+    make_many(3, agent="bot")
+    job = run(ask(auditor, query=urlencode({"q": typed})))
+    assert json.loads(file_of(auditor, job).splitlines()[-1])["export"]["filters"] == {"q": words.replace('"', "")}
+    page = auditor.get(f"/audit/exports/{job.pk}/")
+    shown = page.context["job"]
+    assert [(str(label), value) for label, value in shown["filters"]] == [("Words", words)]
+    again = auditor.get(shown["search"])
+    assert again.status_code == 200
+    assert read_asked(QueryDict(shown["search"].partition("?")[2])).pairs == (("q", words),)
 
 
 @pytest.mark.usefixtures("every_export_is_large")

@@ -78,6 +78,29 @@ def test_a_long_log_is_verified_by_a_worker_with_progress(log, auditor, monkeypa
     assert "<html" not in swap.content.decode()
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "state"),
+    [({"state": "failed", "problem": "given up"}, "failed"), ({"attempts": 2}, "running"), ({}, "done")],
+    ids=["given up", "taken over", "nothing"],
+)
+def test_a_worker_that_comes_late_ends_no_verification_that_is_not_its_own_any_more(
+    log, auditor, monkeypatch, meanwhile, state
+):
+    monkeypatch.setattr(audit_verify, "SHORT", 0)
+    press(auditor)
+    verified = audit_jobs.verify_log
+
+    def be_slow(**options):
+        report = verified(**options)
+        AuditJob.objects.update(**(meanwhile or {"done": 0}))
+        return report
+
+    monkeypatch.setattr(audit_jobs, "verify_log", be_slow)
+    audit_jobs.run_due_jobs()
+    job = AuditJob.objects.get()
+    assert (job.state, job.problem, bool(job.closing)) == (state, meanwhile.get("problem", ""), state == "done")
+
+
 def test_every_auditor_reads_every_report(log, auditor):
     path = press(auditor).request["PATH_INFO"]
     assert "Whole" in text_of(client_of(make_person("auditor")).get(path))

@@ -1,9 +1,10 @@
 """Cases from the field that people's pages, the clock and the log have to pass."""
 
 import json
+import re
 import time
 from datetime import UTC, datetime, timedelta
-from html import escape
+from html import escape, unescape
 
 import pytest
 from celery.schedules import schedule
@@ -20,7 +21,7 @@ from reviewer.celery import app
 from reviewer.moments import Clock
 from reviewer.people import create_token
 from tests.makers import make_agent, make_person, make_plan, make_target, reread
-from tests.reviewer.pages import approval, client_of, text_of, url_of
+from tests.reviewer.pages import approval, client_of, url_of
 from tests.stub_behaviour import DropAfterReading, conflict
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -71,25 +72,46 @@ def test_x36_in_the_hour_that_comes_twice_the_two_expiries_are_told_apart():
     assert "06:30" in second.utc
 
 
-def test_p49_changes_from_nothing_false_and_zero_are_on_the_page_in_the_event_and_in_the_export():
-    changes = {"a": (None, "x"), "b": (False, True), "c": (0, 5), "d": ("", "y")}
+def cells_of(response) -> dict[str, tuple[str, str]]:
+    """What stands for before and after of each field of a plan's first change, by field."""
+    body = response.content.decode().split('<table class="diff">')[1].split("</table>")[0]
+    found = {}
+    for row in re.findall(r"<tr>(<th scope=\"row\">.*?)</tr>", body):
+        field, before, after = (
+            " ".join(unescape(re.sub(r"<[^>]+>", " ", re.sub(r'<span class="vh">.*?</span>', "", cell))).split())
+            for cell in re.split(r"<td[^>]*>", row)
+        )
+        found[field.split()[-1]] = (before.removeprefix("−").strip(), after.removeprefix("+").strip())
+    return found
+
+
+def test_p49_changes_from_nothing_false_and_zero_are_told_apart_on_the_page_in_the_event_and_in_the_export():
+    changes = {"a": (None, "x"), "b": (False, True), "c": (0, 5), "d": ("", "y"), "e": ("null", None), "f": ("0", 0)}
     actions = [
         {"op": "update", "target": "ledger/ACC-104", "field": field, "from": before, "to": after}
         for field, (before, after) in changes.items()
     ]
+    actions.append({"op": "update", "target": "ledger/ACC-104", "field": "g", "to": False})
     plan = make_plan(plan={"actions": actions})
-    page = text_of(client_of().get(url_of(plan)))
-    for spelled in ("null", "false", "0"):
-        assert spelled in page
+    assert cells_of(client_of().get(url_of(plan))) == {
+        "a": ("null", "x"),
+        "b": ("false", "true"),
+        "c": ("0", "5 +5"),
+        "d": ('"" empty text', "y"),
+        "e": ('" null " text', "null"),
+        "f": ('" 0 " text', "0"),
+        "g": ("not told", "false"),
+    }
+    written = json.dumps(actions)  # as text: in Python False is 0
     event = Event.objects.select_related("payload").get(kind="plan.received")
-    assert json.loads(event.payload.body)["data"]["actions"] == actions
+    assert json.dumps(json.loads(event.payload.body)["data"]["actions"]) == written
     auditor = make_person("auditor")
     _, token = create_token(email=auditor.email)
     answer = client_of(auditor).get(
         "/api/v1/audit/export?format=jsonl&kind=plan.received", headers={"Authorization": f"Bearer {token}"}
     )
     exported = [json.loads(line) for line in b"".join(answer.streaming_content).splitlines() if line.strip()]
-    assert actions in [record.get("data", {}).get("actions") for record in exported]
+    assert [json.dumps(one["data"]["actions"]) for one in exported if one.get("kind") == "plan.received"] == [written]
 
 
 HOSTILE = ["<img src=x onerror=alert(1)>", '<b hx-post="/x" hx-trigger="load">']

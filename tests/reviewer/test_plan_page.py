@@ -315,6 +315,12 @@ def test_a_plan_its_target_has_not_confirmed_says_so():
     assert "Told by the agent, not confirmed by the target" in text_of(client_of().get(url_of(make_plan())))
 
 
+def test_that_a_plan_expired_is_told_once_in_its_story():
+    page = client_of().get(url_of(make_plan("abandoned", reason=AbandonReason.EXPIRED))).content.decode()
+    story = page.split("What happened so far")[1].split("</ol>")[0]
+    assert story.count("Expired") == 1
+
+
 def test_a_new_plan_names_the_one_it_replaces_and_shows_what_differs():
     target = make_target()
     made = make_agent(target)

@@ -5,15 +5,26 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from django.urls import include, path
 from django.utils import translation
 
-from plans.errors import Sentence
+from audit.recording import SYSTEM
+from plans import callbacks
+from plans.demo.agents import HOSTED_AGENT
+from plans.demo.story import TASK_PREFIX
+from plans.errors import Sentence, keep, kept
 from plans.states import AbandonReason, State
-from reviewer import presence
+from reviewer import presence, urls
+from reviewer.notifications.changing import add_chat
+from reviewer.notifications.chat import PARAMETERS, SERVICES
+from reviewer.notifications.models import Channel
 from reviewer.said import in_words
+from reviewer.streams.changing import create_stream
+from reviewer.streams.models import Stream
 from tests.makers import make_agent, make_person, make_plan, make_target
 from tests.reviewer.pages import approval, client_of, url_of
 
@@ -45,6 +56,8 @@ MADE = re.compile(
 )
 FOREIGN = {"code", "bdi", "q", "blockquote", "option", "textarea", "time"}
 FOREIGN_CLASSES = {"mono", "foreign", "rec", "val", "chip", "more", "kw", "tok", "avatar", "brand"}
+LENA = ("Lena Brandt", "LB", "Person", "Europe/Berlin")
+NOTIFICATIONS = "/settings/notifications/"
 SAID = ("aria-label", "title", "placeholder", "alt")
 
 
@@ -137,13 +150,13 @@ def test_no_word_of_a_page_is_left_out_of_the_translation(bracketed):
         *(make_plan("abandoned", reason=reason) for reason in AbandonReason),
         make_plan(made=make_agent(target, owner=admin, name="own-bot"), target=target),
     ]
-    known = names_of("Lena Brandt", "Tom Okafor", "LB", "TO", "orders-db", "order-bot", "own-bot", "limit.update",
+    known = names_of(*LENA, "Tom Okafor", "TO", "orders-db", "order-bot", "own-bot", "limit.update",
                      "Person", "hard", "billing", "address.update", "refund",
                      admin.email, *(plan.plan_id for plan in plans))  # fmt: skip
     client = client_of(admin)
     paths = ["/", "/?show=unknown", "/?agent=nobody", "/history/", "/history/?state=x", "/settings/", "/agents/",
              "/agents/order-bot/", "/targets/", "/targets/orders-db/", "/callbacks/", "/streams/", "/people/",
-             "/nowhere/", f"/people/{admin.pk}/", *map(url_of, plans)]  # fmt: skip
+             NOTIFICATIONS, "/nowhere/", f"/people/{admin.pk}/", *map(url_of, plans)]  # fmt: skip
     wrong = {found for path in paths for found in untranslated(client.get(path).content.decode(), known)}
     assert wrong == set()
 
@@ -169,15 +182,25 @@ def test_a_sentence_of_the_domain_is_translated_by_its_template_and_values_in_it
     assert sentence == "The base URL must be https."
     assert in_words(sentence) == "⟦The ⟧⟦base URL⟧⟦ must be ⟧https⟦.⟧"
     assert in_words("") == ""
+    assert in_words(keep(sentence)) == in_words(Sentence("The %(what)s must be %(how)s.", what="base URL", how="https"))
+    assert kept(keep(sentence)) == sentence
+    assert keep(Sentence("Nothing was sent.")) == kept("Nothing was sent.") == "Nothing was sent."
+
+
+REFUSALS = {
+    "DecisionRefused", "RegistryError", "PolicyError", "PersonError", "CannotChange", "NotDelivered", "BadAddress",
+    "BadSubscription", "StreamRefused", "BeyondTheLog", "NotSent", "NoAnswer", "CannotPlay", "NoDemonstration",
+}  # fmt: skip
+"""What people read why, with one sentence as its last argument."""
 
 
 def sentences() -> Iterator[tuple[str, int, ast.Call]]:
-    for path in [*Path("plans").glob("*.py"), *Path("reviewer").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for file in [*Path("plans").glob("*.py"), *Path("plans/demo").glob("*.py"), *Path("reviewer").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else ""
-                if name in ("DecisionRefused", "RegistryError", "PolicyError", "PersonError"):
-                    yield str(path), node.lineno, node
+                if name in REFUSALS:
+                    yield str(file), node.lineno, node
 
 
 def test_no_refusal_that_people_read_is_put_together_from_pieces():
@@ -193,3 +216,83 @@ def test_no_refusal_that_people_read_is_put_together_from_pieces():
         if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
     ]
     assert plain == []
+
+
+def test_no_refusal_about_notifications_and_streams_is_left_out_of_the_translation(bracketed, settings):
+    settings.EMAIL_HOST = ""
+    admin = make_person("reviewer", "admin", name="Lena Brandt")
+    client = client_of(admin)
+    client.get(NOTIFICATIONS)
+    mail = Channel.objects.get(person=admin)
+    chat = add_chat(person=admin, address="jsons://127.0.0.1:9/hook")
+    Channel.objects.filter(pk=mail.pk).update(
+        failing_since="2026-11-30T21:04:05Z",
+        last_failure=keep(Sentence("The mail server answered %(code)s.", code=451)),
+    )
+    create_stream(name="siem", url="https://siem.example/hook", by=SYSTEM)
+    error = keep(Sentence("The destination answered %(status)d.", status=503))
+    Stream.objects.update(failures=2, last_error=error)
+    known = names_of("siem", "jsons", "EMAIL_HOST", ", ".join(SERVICES), ", ".join(sorted(PARAMETERS)), "jsonjson",
+                     "slack", *LENA, admin.email)  # fmt: skip
+    addresses = ["", "smtp://x", "json://x/", "jsons://x/?verify=no", "slack://x", "jsons://127.0.0.1:9/hook", "a b"]
+    answers = [
+        *(client.post(NOTIFICATIONS, {"do": "chat", "address": address}) for address in addresses),
+        *(client.post(NOTIFICATIONS, {"do": do, "channel": mail.pk}) for do in ("test", "remove")),
+        client.post(NOTIFICATIONS, {"do": "test", "channel": chat.pk}),
+        client.post(NOTIFICATIONS, {"do": "push", "endpoint": "x", "p256dh": "x", "auth": "x"}),
+        client.post("/streams/", {"do": "create", "name": "siem", "url": "https://x.example/", "from_index": 0}),
+        client.post("/streams/", {"do": "create", "name": "other", "url": "ftp://x.example/", "from_index": 0}),
+        client.post("/streams/", {"do": "create", "name": "other", "url": "https://x.example/", "from_index": 999999}),
+        client.get("/streams/"),
+        client.get("/streams/siem/"),
+    ]
+    why = keep(Sentence("The mail server answered %(code)s.", code=451))
+    Channel.objects.filter(pk=chat.pk).update(failing_since="2026-11-30T21:04:05Z", last_failure=why)
+    answers.append(client.get(NOTIFICATIONS))
+    assert [answer.status_code for answer in answers] == [422] * 7 + [200, 409, 200] + [422] * 4 + [200] * 3
+    wrong = {found for answer in answers for found in untranslated(answer.content.decode(), known)}
+    assert wrong == set()
+    assert "⟦The mail server answered ⟧451⟦.⟧" in answers[-1].content.decode()
+    assert "⟦The destination answered ⟧503⟦.⟧" in answers[-2].content.decode()
+
+
+def test_what_a_callbacks_attempt_and_a_targets_test_came_to_is_translated(bracketed, settings):
+    settings.CALLBACK_ALLOW_PRIVATE = True
+    admin = make_person("admin", name="Lena Brandt")
+    target = make_target("orders-db")
+    made = make_agent(target, name="order-bot", callback_url="http://127.0.0.1:9/told", owner=admin)
+    make_plan("rejected", made=made, target=target)
+    assert callbacks.deliver_due() == 1
+    client = client_of(admin)
+    answers = [client.get("/callbacks/"), client.post("/targets/orders-db/", {"do": "test"})]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    for answer in answers:
+        assert "⟦No connection: ⟧Connection refused⟦.⟧" in answer.content.decode()
+
+
+def test_the_demonstration_is_told_in_the_readers_language_and_a_state_in_the_desks_words(bracketed, settings):
+    with_the_demonstration = ModuleType("with_the_demonstration")
+    with_the_demonstration.urlpatterns = [  # type: ignore[attr-defined]  # as every module of addresses has
+        *urls.urlpatterns,
+        path("demo/", include("reviewer.views.demo")),
+    ]
+    settings.ROOT_URLCONF = with_the_demonstration
+    target = make_target("billing-here")
+    made = make_agent(target, name=HOSTED_AGENT)
+    told = {"task_id": f"{TASK_PREFIX}1", "inputs": {"invoice_id": "4412", "amount_cents": 48_000}}
+    first = make_plan("conflicted", made=made, target=target, plan=touching("one"), **told)
+    client = client_of(make_person("reviewer", name="Lena Brandt"))
+    pages = [client.get("/demo/")]
+    assert "⟦Conflict, nothing written⟧" in pages[0].content.decode()
+    second = make_plan(
+        "abandoned", made=made, target=target, plan=touching("one"), replaces=first.plan_id,
+        reason=AbandonReason.INPUTS_CHANGED, **told,
+    )  # fmt: skip
+    pages += [client.get("/demo/"), client.post("/demo/interfere"), client.post("/demo/nowhere")]
+    assert [page.status_code for page in pages] == [200, 200, 409, 404]
+    text = pages[1].content.decode()
+    assert "⟦Dropped: its record was written to⟧" in text
+    assert "inputs_changed" not in text
+    known = names_of("Lena Brandt", "LB", first.plan_id, second.plan_id, target.name, "Person", "update", "ledger/one")
+    wrong = {found for page in pages for found in untranslated(page.content.decode(), known)}
+    assert wrong == set()

@@ -103,30 +103,55 @@
     if (tag) event.detail.headers["If-None-Match"] = tag;
   });
   document.addEventListener("htmx:afterRequest", event => {
-    const { xhr, requestConfig } = event.detail;
+    const { xhr, requestConfig, target } = event.detail;
     const tag = xhr?.status === 200 && xhr.getResponseHeader("ETag");
     if (tag && requestConfig.verb === "get") tags.set(pathOf(requestConfig.path), tag);
-    if (xhr?.status) setOffline(false);
+    const isOfThePage = requestConfig?.verb === "get" && target?.id !== "recheck"; // a recheck's 503 is its target's
+    if (xhr?.status >= 500 ? isOfThePage : xhr?.status) setOffline(xhr.status >= 500);
   });
 
-  let stream = null, streamIsOver = false, lookedAt = performance.now();
-  const live = () => $("[data-live]");
-  function listen() {
-    const source = live();
-    if (stream || streamIsOver || !source || !isHere() || !window.EventSource) return;
-    const query = new URLSearchParams(source.dataset.live.split("?")[1] ?? "");
-    stream = new EventSource(source.dataset.live);
-    stream.addEventListener("plans", () => { if ($("#watched")) refresh(); });
-    for (const path of query.getAll("plan")) stream.addEventListener(`plan:${path}`, look);
-    stream.addEventListener("open", () => setOffline(false));
-    stream.addEventListener("error", () => {
-      if (stream?.readyState === EventSource.CLOSED) { stream = null; streamIsOver = true; } // no session, or no event loop here
-    });
+  // EventSource gives up for good at the first 502; this tells an answer that ends it (no session, no event loop) from a
+  // server that is away, and asks again: later each time, and not with everybody else.
+  const DEAF = 70000; // milliseconds; the server says something every 20 s
+  let stream = null, isOpen = false, isOver = false, failures = 0, later = 0, heardAt = 0, lookedAt = performance.now();
+  async function listen() {
+    clearTimeout(later);
+    const url = $("[data-live]")?.dataset.live;
+    if (stream || isOver || !url || !isHere()) return;
+    const own = stream = new AbortController();
+    heardAt = performance.now();
+    try {
+      const answer = await fetch(url, { signal: own.signal, headers: { Accept: "text/event-stream" } });
+      isOver = answer.status !== 200 && answer.status < 500;
+      if (answer.status === 200) await hear(answer.body.pipeThrough(new TextDecoderStream()).getReader(), own);
+    } catch { /* cut, or nobody there: what follows is the same */ }
+    if (stream !== own) return; // let go on purpose
+    stream = null;
+    isOpen = false;
+    if (isOver) return;
+    failures += 1;
+    later = setTimeout(listen, Math.min(60, 2 ** failures) * (500 + Math.random() * 500));
+    refresh(); // which says whether the server is there
+  }
+  async function hear(reader, own) {
+    isOpen = true;
+    for (let rest = ""; ;) {
+      const { value, done } = await reader.read();
+      if (done || stream !== own) return;
+      heardAt = performance.now();
+      failures = 0;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const hint of new Set(lines.filter(line => line.startsWith("event: ")).map(line => line.slice(7)))) {
+        if (hint !== "plans") look(); else if ($("#watched")) refresh();
+      }
+    }
   }
   // A page that nobody looks at holds no connection: a browser has few of them for one server.
-  function silence() { stream?.close(); stream = null; }
-  const pause = () => $("#plan")?.dataset.state === "committing" ? 2000 : stream?.readyState === 1 ? 60000 : 10000;
+  function silence() { const own = stream; stream = null; isOpen = false; clearTimeout(later); own?.abort(); }
+  const pause = () => $("#plan")?.dataset.state === "committing" ? 2000 : isOpen ? 60000 : 10000;
   setInterval(() => {
+    if (stream && performance.now() - heardAt > DEAF) { silence(); listen(); }
     if (!isHere() || !navigator.onLine || performance.now() - lookedAt < pause()) return;
     lookedAt = performance.now();
     refresh();
@@ -145,7 +170,7 @@
     say(word(isOff ? "offline" : "online"));
   }
   addEventListener("offline", () => setOffline(true));
-  addEventListener("online", () => { setOffline(false); refresh(); });
+  addEventListener("online", () => { setOffline(false); listen(); refresh(); });
 
   // What has moved since the dry run is read after the page is shown; nothing waits for it. A target may take its time.
   async function recheck(link) {
@@ -280,6 +305,14 @@
     const row = event.target.closest(".plans > li");
     if (row) for (const other of $$(".plans > li")) other.classList.toggle("sel", other === row);
   });
+  // A list that takes its time says so; one that comes at once does not flicker.
+  const load = () => setTimeout(() => { $("#main").setAttribute("aria-busy", "true"); $("#loading").hidden = false; say($("#loading").textContent); }, 250);
+  document.addEventListener("click", event => {
+    const isPlain = !(event.ctrlKey || event.metaKey || event.shiftKey || event.defaultPrevented);
+    if (isPlain && event.target.closest(".fresh a, .seg a, .pager a, .plans h3 a, .nav a, .tabbar a")) load();
+  });
+  document.addEventListener("submit", event => { if (event.target.method === "get" && !event.submitter?.hasAttribute("formaction")) load(); });
+
   // The browser's back button may bring the page as it was: what is true may have changed.
   addEventListener("pageshow", event => { if (event.persisted) location.reload(); });
 

@@ -91,6 +91,7 @@ class WebServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Web)
         self.taken: list[tuple[str, dict[str, str], bytes]] = []
         self.status = 201
+        self.refuses: Callable[[bytes], bool] = lambda body: False
         self.location = ""
 
     @property
@@ -104,7 +105,7 @@ class _Web(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.taken.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
-        self.send_response(self.server.status)
+        self.send_response(500 if self.server.refuses(body) else self.server.status)
         if self.server.location:
             self.send_header("Location", self.server.location)
         self.send_header("Content-Length", "0")

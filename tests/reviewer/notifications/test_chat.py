@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from plans import clock
 from reviewer.notifications import chat
 from reviewer.notifications.changing import CannotChange, add_chat
 from reviewer.notifications.models import Channel, Message
@@ -125,6 +126,47 @@ def test_a_refusal_is_kept_and_no_log_tells_the_address(web_server, person, capl
     assert channel.last_failure == "The service did not accept the message."
     assert Message.objects.get().next_try_at is not None
     assert SECRET not in caplog.text
+
+
+def test_a_retry_goes_to_the_receivers_that_have_not_got_it_yet_and_to_no_other(web_server, person):
+    add_chat(person=person, address=f"ntfy://127.0.0.1:{web_server.port}/first/second/third")
+    make_plan()
+    web_server.status = 200
+    web_server.refuses = lambda body: json.loads(body)["topic"] == "second"
+    assert sweep() == (1, 1)
+    topics = [json.loads(body)["topic"] for _, _, body in web_server.taken]
+    assert topics == ["first", "second", "third"]
+    message = Message.objects.get()
+    assert (message.sent_at, sorted(message.reached)) == (None, [0, 2])
+    web_server.taken.clear()
+    web_server.refuses = lambda body: False
+    Message.objects.update(next_try_at=clock.now())
+    assert sweep() == (0, 1)
+    assert [json.loads(body)["topic"] for _, _, body in web_server.taken] == ["second"]
+    assert Message.objects.get().sent_at is not None
+
+
+@pytest.mark.parametrize(
+    ("address", "count"),
+    [
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#a/#b", 2),
+        ("tgram://123456789:abcdefg_hijklmnop/111/222:5/@chan", 3),
+        ("rockets://user:pass@host/#a/@b/room", 3),
+        ("mmosts://host/tok123456/?channels=a,b", 2),
+        (f"pover://{'u' * 30}@{'t' * 30}/one/two", 2),
+        (f"zulip://bot@org/{'a' * 32}/one/two@example.com", 2),
+        ("jsons://chat.example.com/hook", 1),
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/", 1),
+    ],
+)
+def test_each_receiver_of_an_address_is_a_service_of_its_own(address, count):
+    services = chat._for_each_receiver(address)
+    assert len(services) == count
+    told = [
+        tuple(str(one) for name in chat.RECEIVERS for one in chat._receivers(service, name)) for service in services
+    ]
+    assert len(set(told)) == count
+    assert all(len(receivers) <= 1 for receivers in told)
 
 
 def test_a_service_that_never_answers_is_cut(person, settings, monkeypatch):

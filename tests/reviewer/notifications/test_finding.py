@@ -1,6 +1,7 @@
 """Who is told of what: once each, by rows, whoever runs the sweep and however often."""
 
 import threading
+from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -9,7 +10,7 @@ from plans.models import Approval
 from plans.states import AbandonReason, State
 from reviewer.notifications import finding
 from reviewer.notifications.finding import find_news, forget_old
-from reviewer.notifications.models import Channel, Delivery, Escalation, Mark, Mute, Notice, Preference
+from reviewer.notifications.models import Channel, Delivery, Escalation, Mark, Mute, Notice, Preference, TargetPace
 from reviewer.notifications.occasions import Occasion
 from tests.makers import make_agent, make_person, make_plan, make_target, reread, take_to
 from tests.reviewer.notifications.doubles import eventually
@@ -253,6 +254,28 @@ def test_an_occasion_or_a_target_that_somebody_does_not_want_is_not_told(make_re
     find_news()
     assert told() == [("r@x.example", "waiting")]
     assert Notice.objects.get().plan == plan
+
+
+def test_how_often_somebody_hears_of_plans_under_a_policy_is_their_choice_for_each(make_reader):
+    person = make_reader(pace="daily", daily_at="09:00")
+    at_once, every, usual = make_target(), make_target(), make_target()
+    TargetPace.objects.create(person=person, target=at_once, pace="at_once")
+    TargetPace.objects.create(person=person, target=every, pace="every")
+    make_reader(email="other@x.example")
+    plans = [make_plan(target=target) for target in (at_once, every, usual)]
+    assert find_news() == 6
+    own = Delivery.objects.filter(notice__person=person).select_related("notice")
+    due = {one.notice.plan_id: one.due_at - one.notice.made_at for one in own}
+    first, second, third = (due[plan.pk] for plan in plans)
+    assert first < timedelta(seconds=10)
+    at = own.get(notice__plan=plans[1]).due_at
+    assert (at.minute % 30, at.second) == (0, 0)
+    assert second <= timedelta(minutes=30)
+    at = own.get(notice__plan=plans[2]).due_at
+    assert (at.hour, at.minute) == (9, 0)
+    assert third <= timedelta(hours=24)
+    others = Delivery.objects.exclude(notice__person=person).select_related("notice")
+    assert all(one.due_at - one.notice.made_at < timedelta(seconds=10) for one in others)
 
 
 def test_who_has_no_channel_that_is_on_is_told_when_they_have_one(make_reader):

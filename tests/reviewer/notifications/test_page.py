@@ -11,8 +11,8 @@ from django.test import Client
 from audit.models import Event
 from plans.resealing import PLACES, needed_keys, reseal_all
 from reviewer.notifications import sealed
-from reviewer.notifications.changing import add_chat
-from reviewer.notifications.models import Channel, Escalation, Mute, Preference, VapidKey
+from reviewer.notifications.changing import add_chat, paces_of
+from reviewer.notifications.models import Channel, Escalation, Mute, Preference, TargetPace, VapidKey
 from tests.makers import make_person, make_target
 from tests.reviewer.pages import client_of, text_of, told_of
 
@@ -53,10 +53,10 @@ def test_what_is_saved_shows_and_is_one_event_that_names_what_changed():
     client = client_of(person)
     client.get(PAGE)
     chosen = saved(
-        targets=["billing"], pace="daily", daily_at="08:30", quiet_from="22:00", quiet_to="07:00",
+        pace="daily", daily_at="08:30", quiet_from="22:00", quiet_to="07:00",
         urgent_breaks_through="on", away_from="2026-07-01T09:00", away_until="2026-07-08T09:00",
         stand_in=str(stand_in.pk),
-    )  # fmt: skip
+    ) | {f"of-{target.pk}": "never", f"of-{other.pk}": "every"}  # fmt: skip
     answer = client.post(PAGE, chosen)
     assert answer.status_code == 200, text_of(answer)
     assert "Saved" in text_of(answer)
@@ -69,12 +69,23 @@ def test_what_is_saved_shows_and_is_one_event_that_names_what_changed():
     assert told_of("person.changed") == [(f"person:{person.pk}", "notifications_changed")]
     data = json.loads(Event.objects.get(kind="person.changed").payload.body)["data"]
     assert data["stand_in"] == stand_in.email
-    assert data["muted"] == ["ledger"]
+    assert data["targets"] == {"ledger": "never", "billing": "every"}
+    assert list(TargetPace.objects.values_list("target__name", "pace")) == [("billing", "every")]
     client.post(PAGE, chosen)
     assert len(told_of("person.changed")) == 1
-    client.post(PAGE, chosen | {"targets": ["billing", "ledger"]})
+    client.post(PAGE, chosen | {f"of-{target.pk}": "at_once", f"of-{other.pk}": ""})
     assert Mute.objects.count() == 0
-    assert other.name == "billing"
+    assert list(TargetPace.objects.values_list("target__name", "pace")) == [("ledger", "at_once")]
+
+
+def test_a_target_that_came_after_the_page_was_opened_is_told_of_as_of_the_others():
+    person, known = make_person("reviewer"), make_target()
+    client = client_of(person)
+    client.get(PAGE)
+    new = make_target()
+    assert client.post(PAGE, saved() | {f"of-{known.pk}": "never"}).status_code == 200
+    assert set(paces_of(person)) == {known.pk}
+    assert f'name="of-{new.pk}"' in client.get(PAGE).content.decode()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +100,6 @@ def test_what_is_saved_shows_and_is_one_event_that_names_what_changed():
         ({"pace": "daily", "daily_at": ""}, "at what time"),
         ({"pace": "hourly"}, "valid choice"),
         ({"occasions": ["escalated"]}, "valid choice"),
-        ({"targets": ["nowhere"]}, "valid choice"),
         ({"stand_in": "0"}, "valid choice"),
         ({"quiet_from": "25:00", "quiet_to": "07:00"}, "valid time"),
     ],

@@ -7,6 +7,7 @@ from django.db.models import F
 
 from audit.models import Event
 from plans import clock
+from plans.errors import kept
 from plans.models import Agent, Approval, Plan
 from plans.states import AbandonReason, State
 from reviewer.moments import zone_of
@@ -193,7 +194,7 @@ def test_a_failure_is_tried_again_with_growing_pauses_seen_and_given_up(mail_ser
     assert message.gave_up_at is not None
     assert message.try_count == len(sending.PAUSES) + 1
     assert channel.failing_since is not None
-    assert channel.last_failure == "The mail server refused the address (451)."
+    assert kept(channel.last_failure) == "The mail server refused the address (451)."
     assert send_due() == 0
 
 
@@ -203,7 +204,7 @@ def test_a_mail_server_that_is_gone_is_a_sentence_and_the_next_success_clears_it
     make_plan()
     sweep()
     assert (
-        Channel.objects.get(person=person).last_failure
+        kept(Channel.objects.get(person=person).last_failure)
         == "The mail server could not be reached (ConnectionRefusedError)."
     )
     settings.EMAIL_PORT = port

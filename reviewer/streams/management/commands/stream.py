@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from audit.canonical import format_at
+from plans.errors import kept
 from plans.registry import COMMAND_LINE
 from plans.registry_rules import RegistryError
 from reviewer.streams.changing import StreamRefused, create_stream, remove_stream, switch_stream
@@ -58,7 +59,7 @@ class Command(BaseCommand):
                     "behind_since": None if lag.since is None else format_at(lag.since),
                     "paused": stream.is_paused,
                     "failures": stream.failures,
-                    "last_error": stream.last_error,
+                    "last_error": str(kept(stream.last_error)),
                 }
             )
         lines = [
