@@ -19,11 +19,12 @@ from audit.filters import FilterError, Filters, Search, build_conditions, build_
 from audit.kinds import Kind
 from audit.proofs import advance, read_indexes, read_size
 from audit.recording import Actor, record
-from audit.words import are_indexed, find_down, find_newest_blocks, select_blocks
+from audit.words import TimeIsUpError, are_indexed, find_down, find_newest_blocks, limited, select_blocks
 
 COUNT_CAP: Final = 10_000
 STORY_CAP: Final = 2_000
 WORDS_TIMEOUT: Final = timedelta(seconds=20)
+_NOT_IN_TIME: Final = "The words were not found in time. Narrow the search, by time for instance."
 
 COLUMNS: Final = (
     "e.id, e.at, e.kind, e.actor_type, e.actor_id, e.on_behalf_of, e.agent, e.target, e.plan_id, e.plan_seq, "
@@ -141,12 +142,13 @@ def find_events(search: Search, *, reader: str = "") -> Page:
         with transaction.atomic(), connection.cursor() as statement:
             milliseconds = WORDS_TIMEOUT // timedelta(milliseconds=1)
             statement.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
-            return _find_page(search, cursor, reader)
+            with limited(WORDS_TIMEOUT):
+                return _find_page(search, cursor, reader)
+    except TimeIsUpError as error:
+        raise SearchTooLongError(_NOT_IN_TIME) from error
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
-            raise SearchTooLongError(
-                "The words were not found in time. Narrow the search, by time for instance."
-            ) from error
+            raise SearchTooLongError(_NOT_IN_TIME) from error
         raise
 
 
@@ -165,10 +167,12 @@ def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Curso
     if isinstance(cursor, ByIndex) or (cursor is None and is_by_words(search.filters)):
         return find_down(search, cursor, COLUMNS)
     # The row comparison finds the place in the index, the plain one the partitions that are not needed.
-    place, parameters = ("", [])
+    filters, place, parameters = search.filters, "", []
     if cursor is not None:
-        place, parameters = ("(e.at, e.id) < (%s, %s) AND e.at <= %s", [cursor.at, cursor.id, cursor.at])
-    rows = _select(search.filters, place, parameters, "DESC", search.limit + 1)
+        place, parameters = "(e.at, e.id) < (%s, %s) AND e.at <= %s", [cursor.at, cursor.id, cursor.at]
+        # The cursor is before the end of the time asked for: told of both, a scan would begin at that end.
+        filters = replace(filters, to_at=None)
+    rows = _select(filters, place, parameters, "DESC", search.limit + 1)
     if len(rows) <= search.limit:
         return rows, None
     last = rows[search.limit - 1]
@@ -197,10 +201,12 @@ def _find_known(search: Search, edge: ByIndex, until: datetime, cursor: ByTime |
     while True:
         place = "e.at <= %s"
         parameters: list[Any] = [until]
+        filters = search.filters
         if cursor is not None:
+            filters = replace(filters, from_at=None)
             place += " AND (e.at, e.id) > (%s, %s) AND e.at >= %s"
             parameters += [cursor.at, cursor.id, cursor.at]
-        rows = _select(search.filters, place, parameters, "ASC", search.limit + 1)
+        rows = _select(filters, place, parameters, "ASC", search.limit + 1)
         indexes = read_indexes([row[0] for row in rows])
         found += [row for row in rows if indexes.get(row[0], edge.index) < edge.index]
         if len(found) > search.limit:
@@ -223,7 +229,7 @@ def _select(filters: Filters, place: str, place_parameters: list[Any], direction
         words, patterns = build_words(filters.words)
         conditions.append(words)
         parameters += patterns
-    if filters.to_at is None:
+    if filters.to_at is None and "e.at <=" not in place:
         # The months ahead are there and empty; there is no need to look into each.
         conditions.append("e.at < statement_timestamp() + interval '1 day'")
     order = f"ORDER BY e.at {direction}, e.id {direction} LIMIT {limit:d}"

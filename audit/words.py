@@ -6,8 +6,13 @@ asks for words and for something else that few events have is answered by that, 
 # ruff: noqa: S608 - statements are put together from constants; every value is a parameter.
 
 import json
+import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +32,23 @@ STEM: Final = 3
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-([0-9a-f]{12})", re.IGNORECASE)
 # What is behind every word that goes on, and before all of them.
 _ANY, _NOTHING = "\U0010ffff", "\x01"
+
+
+_deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
+
+
+class TimeIsUpError(Exception):
+    """The blocks that may have the words are too many to read them all in the time that there was."""
+
+
+@contextmanager
+def limited(length: timedelta) -> Iterator[None]:
+    """Readings of blocks inside end after `length`, and the statement that is running then (TimeIsUpError)."""
+    token = _deadline.set(time.monotonic() + length.total_seconds())
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
 
 
 def select_blocks(filters: Filters, columns: str) -> tuple[str, list[Any]]:
@@ -149,5 +171,7 @@ def _growing(blocks: Iterable[int]) -> Iterator[Sequence[int]]:
     """The blocks in groups, each twice as large as the one before: for what is near, and for what is far."""
     rest, size = iter(blocks), 2
     while group := list(islice(rest, size)):
+        if time.monotonic() > _deadline.get():
+            raise TimeIsUpError
         yield group
         size = min(size * 2, 32)

@@ -213,6 +213,11 @@ def test_a_deep_page_reads_as_few_blocks_as_the_first(
     deep = replace(asked, cursor=queries.seal(place, asked, ""))
     assert len(find_events(deep).events) == 50
     assert count_buffers(lambda: find_events(deep)) <= 100
+    until = AT + timedelta(minutes=5 * 20_000)
+    in_time = search(from_=AT.isoformat(), to=until.isoformat(), limit="50")
+    deep_in_time = replace(in_time, cursor=queries.seal(place, in_time, ""))
+    assert len(find_events(deep_in_time).events) == 50
+    assert count_buffers(lambda: find_events(deep_in_time)) <= 100
     ascending = replace(asked, order="asc")
     place = replace(place, until=AT + timedelta(minutes=5 * 20_000), edge=queries.read_place(20_000))
     deep_ascending = replace(ascending, cursor=queries.seal(place, ascending, ""))

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from audit import words
+from audit import queries, words
 from audit.facets import count_facets
 from audit.filters import Search, parse_search
 from audit.kinds import Kind
@@ -283,3 +283,14 @@ def test_words_of_a_damaged_log_are_found_by_time(database: None, owner_connecti
         owner_connection.execute("DELETE FROM audit_event WHERE id = %s", [missing.id])
     waiting = make_event(data={"note": "needle"})
     assert [event.id for event in find_events(search(q="needle")).events] == [waiting.id]
+
+
+def test_words_that_are_everywhere_and_never_together_end_in_time_with_a_sentence(
+    database: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_events(1024, """'{"note":"' || CASE WHEN mod(n, 2) = 0 THEN 'odd' ELSE 'even' END || '"}'""")
+    read_into_index()
+    assert find_events(search(q="odd even")).events == []
+    monkeypatch.setattr(queries, "WORDS_TIMEOUT", timedelta(milliseconds=1))
+    with pytest.raises(queries.SearchTooLongError, match="Narrow"):
+        find_events(search(q="odd even"))

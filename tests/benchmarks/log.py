@@ -7,7 +7,7 @@ BENCH_EVENTS says how many (1,000,000), BENCH_EXPORTED how many of them are expo
 from pathlib import Path
 
 from tests.benchmarks.log_bulk import run_bulk
-from tests.benchmarks.log_fill import fill_log
+from tests.benchmarks.log_fill import fill_log, settle_log
 from tests.benchmarks.log_pages import run_pages
 from tests.benchmarks.log_views import run_views
 from tests.benchmarks.log_words import run_words
@@ -23,6 +23,7 @@ def run(ground: Production) -> None:
     Path(ground.environment()["AUDIT_STATE_FILE"]).unlink()
     fill_log(ground)
     run_write(ground, "a full one")
+    settle_log(ground)
     run_pages()
     run_words()
     run_views()

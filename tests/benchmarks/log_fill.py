@@ -160,6 +160,15 @@ def fill_log(ground: Production, events: int = EVENTS) -> None:
     note("; ".join(f"{name} {int(size) / 1e9:.2f} GB" for name, size in sizes))
 
 
+def settle_log(ground: Production) -> None:
+    """What the sequencer and autovacuum do in their time: words are read, dead rows are gone."""
+    done = threading.Event()
+    done.set()
+    _read_words(ground, done)
+    with ground.connect_as_owner() as connection:
+        connection.execute("VACUUM ANALYZE")
+
+
 def _read_words(ground: Production, filled: threading.Event) -> None:
     """Reads words into their index while there are any, or may be."""
     took, blocks = 0.0, 0

@@ -198,7 +198,7 @@ def test_o89_when_a_task_ends_its_pending_plans_end_and_approving_them_is_refuse
     assert reread(other).state == "pending"
     for plan in plans:
         assert events_of(plan) == ["plan.received", "plan.abandoned"]
-        with pytest.raises(DecisionRefused, match="task_ended") as refused:
+        with pytest.raises(DecisionRefused, match="its task ended") as refused:
             approve(plan)
         assert refused.value.status == 410
     assert end_task(agent=agent, task_id="task-1") == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import urllib3
 from django.test import RequestFactory
 from mcp import Client
 from mcp.shared.exceptions import MCPError
@@ -26,6 +27,7 @@ from plans.targets.operations import Action, Operation, State
 from reviewer.installation import PROJECT
 from tests import makers
 from tests.fixtures import Site
+from tests.loops import call_apart
 from tests.plans.agent.tooling import MOVE, REFUND, approve, bot, real, rows
 from tests.plans.mcp.over_http import LEGACY, MODERN, Wire, call, converse, headers_for, named, tool_call, workers
 from tests.stub_behaviour import Answer, DropAfterApplying, conflict, problem
@@ -336,7 +338,8 @@ def test_numbers_of_inputs_are_kept_as_they_were_written(
     sent = tool_call("rate_set_dry_run", {"inputs": {"rate": 123}, "intent": None, "summary": None})
     headers = headers_for(sent, made.api_key)
     body = json.dumps(sent).replace("123", "1.10e0")
-    answer = mcp_door.serve(rf.post("/mcp", body, content_type="application/json", headers=headers))
+    posted = rf.post("/mcp", body, content_type="application/json", headers=headers)
+    answer = call_apart(lambda: mcp_door.serve(posted))
     assert json.loads(answer.content)["result"]["structuredContent"]["outcome"] == "planned", answer.content
     assert rows()[0].inputs == '{"rate":1.10e0}'
 
@@ -379,6 +382,12 @@ def test_a_client_goes_on_though_every_worker_was_killed_meanwhile(
 ) -> None:
     site = make_site()
 
+    def is_up() -> bool:
+        try:
+            return site.request("GET", "/healthz").status == 200
+        except urllib3.exceptions.HTTPError:  # nobody listens for a moment
+            return False
+
     def kill_all() -> None:
         before = workers(site)
         for pid in before:
@@ -387,8 +396,9 @@ def test_a_client_goes_on_though_every_worker_was_killed_meanwhile(
         while len(set(workers(site)) - set(before)) < len(before):
             assert time.monotonic() < until
             time.sleep(0.05)
-        while site.request("GET", "/healthz").status != 200:
+        while not is_up():
             assert time.monotonic() < until
+            time.sleep(0.05)
 
     async def scenario(client: Client) -> None:
         plan = await call(client, "address_update_dry_run", **MOVE)
