@@ -8,6 +8,12 @@ from django.conf import settings
 Hook = Callable[[str, int], None]
 
 
+def listens(step: str) -> bool:
+    """Whether somebody wants to hear of this step: then what may go in one statement has to go step by step."""
+    hook = settings.FAULT_HOOK
+    return hook is not None and bool(getattr(hook, "listens", lambda _: True)(step))
+
+
 def reach(step: str, plan_pk: int) -> None:
     """Tell whoever breaks things on purpose that this process is at `step` of a plan; may not return.
 

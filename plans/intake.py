@@ -24,6 +24,7 @@ from plans.errors import (
     UnknownOperation,
     UnknownTarget,
 )
+from plans.faultpoints import listens
 from plans.fingerprints import FingerprintRefused, fingerprint
 from plans.instants import parse_instant
 from plans.locks import lock_agent
@@ -99,7 +100,7 @@ def receive_plan(*, agent: Feeder, data: schema.FedPlan, tree: Any, delivery: Re
     agent, then the pending plans it supersedes. Raises what CONTRACT 5.1 lists; then nothing is recorded.
     """
     draft, flaws = _draft_of_feed(data, tree)
-    is_plain = not flaws and settings.FAULT_HOOK is None  # what breaks between two steps needs two steps
+    is_plain = not flaws and not listens("plan-written")
     if is_plain and (arrived := record_at_once(agent, draft, delivery, MAX_PENDING)) is not None:
         return Intake(arrived.pk, arrived)
     with transaction.atomic(durable=True):
