@@ -341,10 +341,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         with target.alone(call) as is_alone:
             answer = target.settle(call, behaviour) if is_alone else in_progress()
-            if answer is None:
-                self._drop()
-            else:
-                self._send(answer)
+        if answer is None:  # the key is free again before anybody hears of it: who has the answer may ask again at once
+            self._drop()
+        else:
+            self._send(answer)
 
     def _send(self, answer: Answer) -> None:
         body = answer.raw
