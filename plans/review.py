@@ -355,13 +355,18 @@ def _bad_reason(reason: str) -> DecisionRefused | None:
 
 @contextmanager
 def _told(plan_pk: int, person: Any) -> Iterator[None]:
-    """Record an approval that was refused before its plan was locked; the others tell of themselves."""
+    """Record an approval that was refused before its plan was locked; the others tell of themselves.
+
+    Who may not decide hears that, whatever became of the question to the target.
+    """
     try:
         yield
     except DecisionRefused as refused:
-        if refused.code in (TARGET_BUSY, TARGET_DOWN):
-            _record_refusal(plan_pk, person, "approve", refused)
-        raise
+        if refused.code not in (TARGET_BUSY, TARGET_DOWN):
+            raise
+        refused = _has_no_right(plan_sql.get_plan(plan_pk), person) or refused
+        _record_refusal(plan_pk, person, "approve", refused)
+        raise refused from None
 
 
 @contextmanager

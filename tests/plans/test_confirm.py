@@ -141,3 +141,12 @@ def test_a_target_that_is_down_refuses_the_approval_and_that_is_told(stub_target
     assert (down.value.code, down.value.status) == ("target-down", 503)
     assert events_of(plan) == ["plan.received", "decision.refused"]
     assert not Approval.objects.exists()
+
+
+def test_who_may_not_decide_hears_that_though_the_target_is_down(stub_target):
+    plan = plan_at(stub_target)
+    stub_target.refuse_connections()
+    with pytest.raises(DecisionRefused) as refused:
+        approve(plan, make_person())
+    assert (refused.value.code, refused.value.status) == ("not-a-reviewer", 403)
+    assert events_of(plan) == ["plan.received", "decision.refused"]
