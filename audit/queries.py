@@ -1,7 +1,7 @@
 """The read side: pages of events by key, one event, a plan's story, and what was counted instead of listed."""
 # ruff: noqa: S608 - statements are put together from constants here; every value is a parameter.
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -23,6 +23,8 @@ from audit.words import TimeIsUpError, are_indexed, find_down, find_newest_block
 
 COUNT_CAP: Final = 10_000
 STORY_CAP: Final = 2_000
+# Most pages, and most counts that end at COUNT_CAP, are full of events of so short a time.
+RECENT: Final = timedelta(days=40)
 WORDS_TIMEOUT: Final = timedelta(seconds=20)
 _NOT_IN_TIME: Final = "The words were not found in time. Narrow the search, by time for instance."
 
@@ -166,17 +168,36 @@ def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Curso
         raise FilterError("The cursor is one of an ascending reading.")
     if isinstance(cursor, ByIndex) or (cursor is None and is_by_words(search.filters)):
         return find_down(search, cursor, COLUMNS)
-    # The row comparison finds the place in the index, the plain one the partitions that are not needed.
-    filters, place, parameters = search.filters, "", []
+    place, parameters, rows = "", [], []
+    end = _end(search.filters) if cursor is None else cursor.at
     if cursor is not None:
+        # The row comparison finds the place in the index, the plain one the partitions that are not needed.
         place, parameters = "(e.at, e.id) < (%s, %s) AND e.at <= %s", [cursor.at, cursor.id, cursor.at]
+    for filters in _reach(search.filters, end):
         # The cursor is before the end of the time asked for: told of both, a scan would begin at that end.
-        filters = replace(filters, to_at=None)
-    rows = _select(filters, place, parameters, "DESC", search.limit + 1)
+        to_at = end if cursor is None else None
+        rows = _select(replace(filters, to_at=to_at), place, parameters, "DESC", search.limit + 1)
+        if len(rows) > search.limit:
+            break
     if len(rows) <= search.limit:
         return rows, None
     last = rows[search.limit - 1]
     return rows[: search.limit], ByTime(at=last[1], id=last[0])
+
+
+def _end(filters: Filters) -> datetime:
+    """Before when to look: the months ahead are there and empty. A value, so that they are left out of the plan too."""
+    ((tomorrow,),) = _fetch("SELECT statement_timestamp() + interval '1 day'", [])
+    return tomorrow if filters.to_at is None else min(filters.to_at, tomorrow)
+
+
+def _reach(filters: Filters, end: datetime) -> Iterator[Filters]:
+    """The newest of what matches before `end`, then all of it: to plan a statement over a year of months takes longer
+    than to read a page of one. A preset is looked for once, in all."""
+    recent = end - RECENT
+    if filters.preset is None and (filters.from_at is None or filters.from_at < recent):
+        yield replace(filters, from_at=recent)
+    yield filters
 
 
 def _find_ascending(search: Search, cursor: Cursor | None) -> tuple[Rows, Cursor]:
@@ -229,9 +250,6 @@ def _select(filters: Filters, place: str, place_parameters: list[Any], direction
         words, patterns = build_words(filters.words)
         conditions.append(words)
         parameters += patterns
-    if filters.to_at is None and "e.at <=" not in place:
-        # The months ahead are there and empty; there is no need to look into each.
-        conditions.append("e.at < statement_timestamp() + interval '1 day'")
     order = f"ORDER BY e.at {direction}, e.id {direction} LIMIT {limit:d}"
     where = " AND ".join(conditions) or "true"
     if not filters.kinds:
@@ -260,17 +278,18 @@ def count_events(filters: Filters) -> Count:
         blocks, are_all = find_newest_blocks(filters)
         statement, parameters = select_blocks(filters, "count(*)")
         return Count(_fetch(statement, [*parameters, blocks])[0][0], is_exact=are_all)
-    conditions, parameters = build_conditions(filters)
-    if filters.kinds:
-        conditions.append("e.kind = ANY(%s)")
-        parameters.append([kind.value for kind in filters.kinds])
-    where = " AND ".join(conditions) or "true"
+    end, count = _end(filters), 0
     if not filters.words:
-        row = _fetch(
-            f"SELECT count(*) FROM (SELECT FROM audit_event e WHERE {where} LIMIT {COUNT_CAP + 1}) AS counted",
-            parameters,
-        )[0]
-        return Count(min(row[0], COUNT_CAP), is_exact=row[0] <= COUNT_CAP)
+        for reached in _reach(replace(filters, to_at=end), end):
+            where, parameters = _where(reached)
+            ((count,),) = _fetch(
+                f"SELECT count(*) FROM (SELECT FROM audit_event e WHERE {where} LIMIT {COUNT_CAP + 1}) AS counted",
+                parameters,
+            )
+            if count > COUNT_CAP:
+                break
+        return Count(min(count, COUNT_CAP), is_exact=count <= COUNT_CAP)
+    where, parameters = _where(replace(filters, to_at=end))
     words, patterns = build_words(filters.words)
     row = _fetch(
         f"SELECT count(*) FILTER (WHERE {words}), count(*) FROM (SELECT * FROM audit_event e WHERE {where}"
@@ -278,6 +297,15 @@ def count_events(filters: Filters) -> Count:
         [*patterns, *parameters],
     )[0]
     return Count(row[0], is_exact=row[1] <= COUNT_CAP)
+
+
+def _where(filters: Filters) -> tuple[str, list[Any]]:
+    """The conditions on event `e`, kinds with them, and their parameters."""
+    conditions, parameters = build_conditions(filters)
+    if filters.kinds:
+        conditions.append("e.kind = ANY(%s)")
+        parameters.append([kind.value for kind in filters.kinds])
+    return " AND ".join(conditions) or "true", parameters
 
 
 def is_by_words(filters: Filters) -> bool:
