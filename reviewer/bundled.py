@@ -17,12 +17,22 @@ from reviewer.installation import APPLICATION_ROLE, DATABASE, OWNER_ROLE, Cannot
 LOCK_FILE_STATUS = 7  # LOCK_FILE_LINE_PM_STATUS, counted from 0
 PR_SET_PDEATHSIG = 1  # prctl(2)
 _LIBC = ctypes.CDLL(None, use_errno=True)
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")  # "max" where there is none (cgroup v2)
+
+
+def _shared_buffers() -> int:
+    """Megabytes of PostgreSQL's own cache: a sixteenth of the memory that there is, from 128 to 1024."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = CONTAINER_LIMIT.read_text().strip() if CONTAINER_LIMIT.exists() else "max"
+    return max(128, min(1024, min(memory, int(limit) if limit.isdigit() else memory) // 16 // 1024**2))
+
+
 POSTGRES_SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0777",  # its folder is private
     "max_connections": "200",
     "max_locks_per_transaction": "256",
-    "shared_buffers": "128MB",
+    "shared_buffers": f"{_shared_buffers()}MB",
     "password_encryption": "scram-sha-256",
     "timezone": "UTC",
     "log_timezone": "UTC",
