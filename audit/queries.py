@@ -168,7 +168,8 @@ def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Curso
         raise FilterError("The cursor is one of an ascending reading.")
     if isinstance(cursor, ByIndex) or (cursor is None and is_by_words(search.filters)):
         return find_down(search, cursor, COLUMNS)
-    place, parameters, rows = "", [], []
+    place, parameters = "", []
+    rows: Rows = []
     end = _end(search.filters) if cursor is None else cursor.at
     if cursor is not None:
         # The row comparison finds the place in the index, the plain one the partitions that are not needed.
@@ -187,7 +188,7 @@ def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Curso
 
 def _end(filters: Filters) -> datetime:
     """Before when to look: the months ahead are there and empty. A value, so that they are left out of the plan too."""
-    ((tomorrow,),) = _fetch("SELECT statement_timestamp() + interval '1 day'", [])
+    tomorrow: datetime = _fetch("SELECT statement_timestamp() + interval '1 day'", [])[0][0]
     return tomorrow if filters.to_at is None else min(filters.to_at, tomorrow)
 
 
