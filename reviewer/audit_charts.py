@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from audit.charts import (
     BANDS,
@@ -118,7 +118,10 @@ def _ends(days: list[Day]) -> Chart:
     return Chart(
         name="ends",
         title=_("Plans per day, by their end"),
-        says=_("%(count)s plans ended in this time.") % {"count": f"{total:,}"},
+        says=ngettext("%(count)s plan ended in this time.", "%(count)s plans ended in this time.", total)
+        % {
+            "count": f"{total:,}",
+        },
         table=Table((_("Day, UTC"), *(str(END_NAMES[end]) for end in ENDS), _("All")), rows),
         columns=_columns(days, [dict(day.ends) for day in days], labels, highest),
         scale=tuple(scale_of(highest)),
@@ -181,9 +184,11 @@ def _conflicts(rates: list[Rate]) -> Chart:
     return Chart(
         name="conflicts",
         title=_("Conflict rate, per operation and agent"),
-        says=_("%(hits)s of %(total)s writes that were tried met a conflict.") % {
-            "hits": f"{hits:,}", "total": f"{total:,}",
-        },
+        says=ngettext(
+            "%(hits)s of %(total)s write that was tried met a conflict.",
+            "%(hits)s of %(total)s writes that were tried met a conflict.",
+            total,
+        ) % {"hits": f"{hits:,}", "total": f"{total:,}"},
         table=Table(
             (_("Operation"), _("Agent"), _("Conflicts"), _("Tried"), _("Rate")),
             [(*rate.names, f"{rate.hits:,}", f"{rate.total:,}", _percent(rate.share)) for rate in rates],
@@ -211,7 +216,12 @@ def _expiry(days: list[Day]) -> Chart:
     return Chart(
         name="expiry",
         title=_("Expiry rate"),
-        says=_("%(expired)s of the %(total)s plans that ended had expired: %(share)s.") % told,
+        says=ngettext(
+            "%(expired)s of the %(total)s plan that ended had expired: %(share)s.",
+            "%(expired)s of the %(total)s plans that ended had expired: %(share)s.",
+            total,
+        )
+        % told,
         table=Table((_("Day, UTC"), _("Expired"), _("Ended"), _("Rate")), rows),
         columns=_columns(days, [{EXPIRED: share} for share in shares], labels, 1.0),
         scale=("100 %", "50 %", "0"),
@@ -225,7 +235,9 @@ def _fast(rates: list[Rate]) -> Chart:
     return Chart(
         name="fast",
         title=_("Approvals within 3 seconds of opening, per person"),
-        says=_("%(hits)s of %(total)s approvals: %(share)s.") % told,
+        says=ngettext(
+            "%(hits)s of %(total)s approval: %(share)s.", "%(hits)s of %(total)s approvals: %(share)s.", total
+        ) % told,
         table=Table(
             (_("Person"), _("Within 3 seconds"), _("Approvals"), _("Share")),
             [(rate.names[0], f"{rate.hits:,}", f"{rate.total:,}", _percent(rate.share)) for rate in rates],
@@ -249,7 +261,9 @@ def _unknown(outcomes: UnknownOutcomes, clock: Clock) -> Chart:
          length_of(one.took.total_seconds()) if one.took is not None else "")
         for one in outcomes.found[-100:][::-1]
     ]  # fmt: skip
-    says = _("%(count)s plans; %(open)s still unknown.") % {"count": f"{len(outcomes.found):,}", "open": open_count}
+    says = ngettext(
+        "%(count)s plan; %(open)s still unknown.", "%(count)s plans; %(open)s still unknown.", len(outcomes.found)
+    ) % {"count": f"{len(outcomes.found):,}", "open": open_count}
     return Chart(
         name="unknown",
         title=_("Unknown outcomes, and their time to truth"),

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from audit.api import answer_event
 from audit.kinds import Kind
@@ -161,7 +161,12 @@ def brief_of(event: EventRow, told: Told) -> str:
         case Kind.AUDIT_READ:
             return _read(told)
         case Kind.AUDIT_EXPORTED:
-            rows = _("%(count)s events as %(form)s") % {"count": text_in(told, "rows"), "form": text_in(told, "format")}
+            count = text_in(told, "rows")
+            many = int(count) if count.isdecimal() else 0
+            rows = ngettext("%(count)s event as %(form)s", "%(count)s events as %(form)s", many) % {
+                "count": count,
+                "form": text_in(told, "format"),
+            }
             return f"{rows}: {_filters(told)}"
     return next((text for name in _SAYING if (text := text_in(told, name))), "")
 
