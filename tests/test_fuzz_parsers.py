@@ -139,6 +139,7 @@ TOLD_APART = 0.004
 """Seconds below which a measurement says nothing about growth."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)
 def test_time_grows_with_the_size_and_no_faster(parse: Parser) -> None:
     @settings(quick, max_examples=60)
@@ -154,6 +155,7 @@ def test_time_grows_with_the_size_and_no_faster(parse: Parser) -> None:
     grow()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)
 def test_a_quarter_of_the_largest_body_costs_no_more_than_a_hundred_plain_readings_of_it(parse: Parser) -> None:
     plain = min(seconds_for(json.loads, b"[" + b"1," * (128 * 1024) + b"1]") for _ in range(5))
@@ -164,6 +166,7 @@ def test_a_quarter_of_the_largest_body_costs_no_more_than_a_hundred_plain_readin
                 assert seconds_for(parse, body) < 100 * plain, (unit, end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)
 def test_nothing_is_kept_of_what_was_read(parse: Parser) -> None:
     def feed(round_number: int) -> None:

@@ -79,6 +79,7 @@ print(done.state, Item.objects.get().on_hand)
 """
 
 
+@pytest.mark.slow
 def test_the_hosted_example_is_planned_approved_and_applied(database, owner_connection, tmp_path):
     app = tmp_path / "stock"
     app.mkdir()

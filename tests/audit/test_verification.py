@@ -365,6 +365,7 @@ def test_a_whole_tile_grows_the_tree_as_its_hashes_one_by_one_do() -> None:
     assert (by_tiles.root(), by_tiles.size, by_tiles.levels) == (one_by_one.root(), len(hashes), one_by_one.levels)
 
 
+@pytest.mark.slow
 def test_l125_sixteen_writers_raise_no_false_alarm(database: None, tmp_path: Path) -> None:
     stop = threading.Event()
 

@@ -508,6 +508,7 @@ def desk(ground, _cleaner, database) -> Iterator[type[Desk]]:
             yield Desk
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0 if IS_NIGHTLY else 180)
 def test_whatever_happens_in_whatever_order_the_promises_hold(desk):
     how = settings(

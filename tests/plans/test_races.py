@@ -230,6 +230,7 @@ RACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["remote", "hosted"])
 @pytest.mark.parametrize("race", RACES)
 def test_r1_r12_o97_of_two_that_meet_one_wins_and_everything_tells_the_same(stub_target, race, kind):
@@ -285,6 +286,7 @@ def test_without_the_row_lock_the_same_race_is_lost(stub_target, race):
 # --- expiry ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["remote", "hosted"])
 def test_a_decision_at_the_instant_of_expiry_against_sweeps_and_readers(stub_target, settings, kind):
     settings.PLAN_LIFETIME = timedelta(milliseconds=700)

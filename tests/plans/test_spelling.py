@@ -171,6 +171,7 @@ def test_every_string_is_cut_into_pieces_that_join_to_it(text: str) -> None:
         warning.encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["a\u0301" * 170_000, "\u0430" * 260_000, "a\u0430\u0431 " * 130_000, "\u0301" * 260_000, "a  " * 170_000]
 )

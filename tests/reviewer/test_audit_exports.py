@@ -313,6 +313,7 @@ def test_an_export_by_get_is_refused(auditor):
     assert auditor.get("/audit/export/").status_code == 405
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("every_export_is_large")
 def test_the_worker_is_woken_by_the_clock(auditor, celery_worker):
     make_many(3, agent="bot")

@@ -15,7 +15,7 @@ from tests.reviewer.open_connections import Connection, cookies_of, press_approv
 from tests.reviewer.pages import url_of
 from tests.stub_target import Hold, StubTarget
 
-pytestmark = pytest.mark.usefixtures("database")
+pytestmark = [pytest.mark.usefixtures("database"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

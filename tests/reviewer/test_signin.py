@@ -185,6 +185,7 @@ def test_headers_are_strict_from_the_first_page_on(site):
     assert headers["X-Request-Id"].startswith("req_")
 
 
+@pytest.mark.slow
 def test_cookies_are_secure_where_the_site_is_https(make_site):
     site = make_site(BASE_URL="https://localhost")
     cookies = " ".join(site.request("GET", "/login/").headers.getlist("Set-Cookie"))

@@ -18,7 +18,7 @@ from tests.reviewer.open_connections import Connection, closing, cookies_of, lis
 from tests.reviewer.pages import url_of
 from tests.stub_target import Commit, Hold, StubTarget
 
-pytestmark = pytest.mark.usefixtures("database")
+pytestmark = [pytest.mark.usefixtures("database"), pytest.mark.slow]
 
 
 @pytest.fixture
@@ -225,7 +225,6 @@ def test_hints_are_for_people_who_are_signed_in(site):
         assert page.status == 401
 
 
-@pytest.mark.slow
 def test_a_stream_ends_within_30_seconds_of_its_session(site):
     browser = cookies_of(make_person("reviewer"))
     with listening(site, browser) as page:
@@ -345,7 +344,6 @@ def test_an_agents_commit_at_a_busy_target_is_503_with_the_same_key_to_retry(mak
         assert slow.applied == 6
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_200_waiting_agents_50_open_pages_and_a_slow_target_do_not_slow_an_approval_down(make_site, record_property):
     site = make_site()

@@ -107,6 +107,7 @@ def test_a_plan_that_is_being_committed_at_the_end_is_reported_as_such(desk: Des
     assert isinstance(task.wait(plan, timeout=1), Committed)
 
 
+@pytest.mark.slow
 def test_o97_an_approval_at_the_instant_of_the_end_is_reported_as_the_desk_says(
     desk: Desk, server: ScriptedDesk
 ) -> None:

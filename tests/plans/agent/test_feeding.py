@@ -124,6 +124,7 @@ def test_r20_an_answer_that_is_no_json_object_is_raised(desk: Desk, server: Scri
     assert server.at("feed") == []
 
 
+@pytest.mark.slow
 def test_w75_each_retry_has_a_fresh_timestamp_and_signature_and_the_same_id_and_bytes(
     server: ScriptedDesk, base_url: str, folder: Path
 ) -> None:

@@ -13,6 +13,7 @@ def make_plan(task: Task) -> Plan:
     return task.dry_run("refund", {"invoice_id": "4412", "amount_cents": 48000}, intent="refund:t1")
 
 
+@pytest.mark.slow
 def test_o96_after_the_timeout_nothing_asks_any_more_and_a_late_decision_harms_nothing(
     desk: Desk, server: ScriptedDesk
 ) -> None:

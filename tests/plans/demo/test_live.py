@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from plans.agent import Committed, Waiting
 from plans.demo import live, story
 from plans.demo.agents import HOSTED_AGENT, REMOTE_AGENT, desk_of
@@ -74,6 +76,7 @@ def test_an_address_is_committed_by_the_agent_itself(site: Site, demonstration: 
     assert Plan.objects.get().state == "committed"
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_agents_and_the_task_they_are_in(site: Site, demonstration: Demonstration) -> None:
     assert site.url
     assert demonstration.billing_url

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from plans.demo.credentials import read_credentials
 from plans.demo.models import Invoice, Refund
 from plans.models import Agent, Target
 from reviewer.models import Person
+
+pytestmark = pytest.mark.slow
 
 Manage = Callable[..., subprocess.CompletedProcess[str]]
 URL = "http://127.0.0.1:8765"

@@ -18,6 +18,8 @@ from plans.models import Plan as Row
 from tests.fixtures import Site
 from tests.plans.demo.visitor import Visitor
 
+pytestmark = pytest.mark.slow
+
 Manage = Callable[..., subprocess.CompletedProcess[str]]
 
 
