@@ -63,9 +63,9 @@ class CardView:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of what is known before deciding. `is_good` picks the icon; the words say it too."""
+    """One line of what is known before deciding. `is_good` picks the icon, None: neither; the words say it too."""
 
-    is_good: bool
+    is_good: bool | None
     text: str
     more: str
 
@@ -221,7 +221,7 @@ def checks_of(facts: PlanFacts, cards: list[CardView]) -> list[Check]:
     if plan.approvals_required > 1:
         given = {"given": len(facts.live_approvals), "needed": plan.approvals_required}
         names = ", ".join(str(approval.reviewer) for approval in facts.live_approvals)
-        checks.append(Check(True, _("%(given)d of %(needed)d approvals given") % given, names))
+        checks.append(Check(None, _("%(given)d of %(needed)d approvals given") % given, names))
     return checks
 
 
