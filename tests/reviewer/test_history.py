@@ -135,7 +135,8 @@ def test_a_span_of_days_and_who_decided_narrow_the_list():
 
 
 @pytest.mark.parametrize("query", ["since=2026-02-30", "by=nobody", "by=0", "since=2026-02-02&until=2026-02-01"])
-def test_a_filter_that_makes_no_sense_is_said(query):
+def test_a_filter_that_makes_no_sense_is_said_above_and_at_the_filter(query):
     answer = client_of().get(f"/history/?{query}")
     assert answer.status_code == 422
     assert "There is a problem" in text_of(answer)
+    assert answer.content.decode().count('aria-invalid="true"') == 1
