@@ -186,7 +186,7 @@ class AddressForm(AdminForm):
         help_text=_("Kept sealed and never shown again. Left empty, they stay as they are."),
     )
     removes_bearer = forms.BooleanField(
-        label=_("Take the present credentials away"), required=False, help_text=_("Nothing is sent instead of them.")
+        label=_("Remove the stored credentials"), required=False, help_text=_("The target is called without any then.")
     )
 
     def clean(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class PreferenceForm(AdminForm):
     quiet_from = _time(_("Quiet from"))
     quiet_to = _time(_("Quiet until"))
     urgent_breaks_through = forms.BooleanField(
-        label=_("Tell me urgent news at once, also in quiet hours"),
+        label=_("Tell me urgent news at once, even in quiet hours"),
         required=False,
         help_text=_("What expires soon, and unknown outcomes. They are not kept for a digest either."),
     )

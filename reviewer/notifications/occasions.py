@@ -29,7 +29,7 @@ LABELS: Final = {
     Occasion.WAITING: _("A plan waits for a decision I may make"),
     Occasion.SOON: _("It expires soon and I have not decided"),
     Occasion.UNKNOWN: _("An outcome is unknown"),
-    Occasion.ENDED: _("A plan I approved ended other than written"),
+    Occasion.ENDED: _("A plan I approved was not written, or its unknown outcome is known"),
     Occasion.ESCALATED: _("A plan expires soon and nobody has decided (admins, or whom they named)"),
     Occasion.UNDECIDABLE: _("Too few people are left who may decide a plan (admins)"),
 }
