@@ -227,6 +227,7 @@ def test_a_deep_page_reads_as_few_blocks_as_the_first(
     assert count_buffers(lambda: get_event(event_id)) <= 10
 
 
+@pytest.mark.slow
 def test_a_deep_page_of_a_time_begins_at_its_cursor(database: None, owner_connection: psycopg.Connection[Any]) -> None:
     make_events_at(owner_connection, AT, 40_000, step=timedelta(seconds=1))
     owner_connection.execute("VACUUM ANALYZE audit_event")
@@ -279,6 +280,7 @@ def test_a_plan_s_story_is_in_the_plan_s_own_order(database: None) -> None:
     assert not story.is_cut
 
 
+@pytest.mark.slow
 def test_a_search_for_words_that_takes_too_long_says_so(
     database: None, owner_connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -291,6 +291,7 @@ def test_a_hold_that_is_released_while_a_disposal_runs_was_in_force_for_all_of_i
     assert sum(find_due().kinds.values()) == 2
 
 
+@pytest.mark.slow
 def test_a_rule_without_its_minimum_is_refused_and_changes_nothing(database: None, manage: Any) -> None:
     set_rule(Rule("login.succeeded", 365, None), reason="the law", actor=ADA)
     done = manage("audit", "retention", "login.succeeded", "--dispose-after", "400", "--reason", "x")

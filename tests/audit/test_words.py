@@ -220,6 +220,7 @@ def test_what_is_being_erased_is_not_read_into_the_index(
     assert indexed("viewed") == [0]
 
 
+@pytest.mark.slow
 def test_the_sequencer_reads_words_behind_its_signature_and_older_logs_too(database: None, tmp_path: Path) -> None:
     make_events(256 * 40, '\'{"note":"straw"}\'')
     with sequencing(tmp_path) as sequencer:
@@ -231,6 +232,7 @@ def test_the_sequencer_reads_words_behind_its_signature_and_older_logs_too(datab
     assert indexed("straw") == list(range(40))
 
 
+@pytest.mark.slow
 def test_two_readers_of_words_do_not_read_one_block_twice_or_leave_one_out(database: None) -> None:
     make_events(256 * 12, '\'{"note":"straw"}\'')
     advance()

@@ -177,6 +177,7 @@ def reach_full(caller: Judged) -> Iterator[Answer]:
     yield caller.feed()
 
 
+@pytest.mark.slow
 def test_every_refusal_is_answered_as_told(caller: Judged, billing: Judged) -> None:
     met: set[str] = set()
     for reach, one in ((reach_feed, caller), (reach_api, caller), (reach_commit, caller), (reach_hosted, billing)):

@@ -52,6 +52,7 @@ def spoiled(published: Published, schema: Any, sample: Any) -> Iterator[tuple[st
         yield "no offset", "2026-03-14T09:31:12"
 
 
+@pytest.mark.slow
 def test_what_the_document_does_not_take_the_doors_refuse(caller: Judged, published: Published) -> None:
     schemas = published.document["components"]["schemas"]
     target = caller.target.name

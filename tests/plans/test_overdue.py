@@ -90,6 +90,7 @@ def test_a_row_that_somebody_holds_does_not_keep_the_sweep_from_the_others(
     assert [reread(plan).state for plan in plans] == ["committing", "unknown"]
 
 
+@pytest.mark.slow
 def test_an_answer_that_comes_after_the_claim_was_called_lost_still_counts(stub_target, owner_connection):
     for behaviour, state, end in (
         (Commit(), "committed", ["commit.succeeded"]),
@@ -247,6 +248,7 @@ approve(Plan.objects.get(pk=int(sys.argv[1])), Person.objects.get(pk=int(sys.arg
 """
 
 
+@pytest.mark.slow
 def test_r3_u87_a_process_killed_while_the_target_works_leaves_one_application_and_the_truth(
     stub_target, owner_connection, ground
 ):

@@ -447,6 +447,7 @@ INTAKE_RACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("race", INTAKE_RACES)
 def test_r15_w79_what_arrives_at_once_is_recorded_once_and_in_an_order(stub_target, race):
     for _ in range(ROUNDS):
@@ -643,6 +644,7 @@ def test_r18_r19_a_commit_under_way_is_named_to_others_and_holds_up_nobody_else(
     assert not Wish.objects.exists()
 
 
+@pytest.mark.slow
 def test_crosswise_dirtying_ends_and_marks_without_a_deadlock(stub_target):
     target = make_target(base_url=stub_target.base_url)
     agents = [make_agent(target).agent for _ in range(3)]

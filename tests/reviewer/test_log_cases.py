@@ -118,6 +118,7 @@ def test_l123_each_decision_that_was_refused_leaves_one_event_and_no_word_of_a_c
     assert not Event.objects.filter(kind="commit.succeeded").exists()
 
 
+@pytest.mark.slow
 def test_l125_fifty_parallel_decisions_are_one_whole_log(tmp_path, settings):
     settings.AUDIT_STATE_FILE = str(tmp_path / "signed")
     target = make_target()

@@ -135,6 +135,7 @@ def test_a_rubber_stamp_is_many_decisions_hardly_a_no_and_no_time(decisions, app
     assert ("rubber stamp" in review.verdict.text) is flagged
 
 
+@pytest.mark.slow
 def test_the_present_password_cannot_be_guessed_from_a_session_left_open():
     person = person_with_password()
     client, new = client_of(person), "a much better one 4711"

@@ -218,6 +218,7 @@ def test_no_refusal_that_people_read_is_put_together_from_pieces():
     assert plain == []
 
 
+@pytest.mark.slow
 def test_no_refusal_about_notifications_and_streams_is_left_out_of_the_translation(bracketed, settings):
     settings.EMAIL_HOST = ""
     admin = make_person("reviewer", "admin", name="Lena Brandt")

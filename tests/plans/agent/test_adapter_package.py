@@ -30,6 +30,7 @@ sys.exit(str(sorted(others & sys.modules.keys())) if others & sys.modules.keys()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_each_imports_without_the_server_and_without_the_other_frameworks(name: str) -> None:
     others = set.union(*FRAMEWORKS.values()) - FRAMEWORKS[name]

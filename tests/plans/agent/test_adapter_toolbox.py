@@ -86,6 +86,7 @@ def test_a_plan_that_is_being_written_is_not_told_as_one_to_commit(
     )
 
 
+@pytest.mark.slow
 def test_an_unknown_outcome_is_a_result_and_the_same_call_finds_out_with_the_same_key(
     box: Toolbox, server: ScriptedDesk
 ) -> None:

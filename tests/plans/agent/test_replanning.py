@@ -98,6 +98,7 @@ def test_a_submitted_plan_takes_the_targets_new_answer(desk: Desk, server: Scrip
             task.replan(hosted, answer=new)
 
 
+@pytest.mark.slow
 def test_nothing_is_planned_again_while_the_old_plan_may_be_written(desk: Desk, server: ScriptedDesk) -> None:
     with desk.task("t1") as task:
         plan = make_plan(task)

@@ -77,6 +77,7 @@ def test_when_no_attempt_tells_the_state_by_plan_id_does(desk: Desk, server: Scr
     assert len(keys(server)) == 1
 
 
+@pytest.mark.slow
 def test_an_outcome_nobody_can_tell_is_unknown_and_found_out_later_with_the_same_key(
     desk: Desk, server: ScriptedDesk
 ) -> None:
@@ -91,6 +92,7 @@ def test_an_outcome_nobody_can_tell_is_unknown_and_found_out_later_with_the_same
     assert keys(server) == {plan.idempotency_key}
 
 
+@pytest.mark.slow
 def test_nothing_is_planned_anew_while_the_outcome_is_unknown(desk: Desk, server: ScriptedDesk) -> None:
     server.needs_approval = set()
     with desk.task("t1") as task:
@@ -141,6 +143,7 @@ def test_a_401_after_a_lost_attempt_may_have_written(desk: Desk, server: Scripte
     assert server.applied == [plan.plan_id]
 
 
+@pytest.mark.slow
 def test_retry_after_is_kept_to_and_delays_grow(server: ScriptedDesk, base_url: str, folder: Path) -> None:
     pace = Pace(patience=5, attempt=2, first_delay=0.1, longest_delay=2)
     busy = problem(503, "unavailable")

@@ -102,6 +102,7 @@ def test_sigterm_ends_the_agents_and_the_task_they_are_in(site: Site, demonstrat
     assert (plan.state, plan.abandonment.reason) == ("abandoned", "task_ended")
 
 
+@pytest.mark.slow
 def test_demo_billing_serves_what_the_file_says_and_stops_on_sigterm(demonstration: Demonstration) -> None:
     assert demonstration.billing_url
     process = subprocess.Popen(

@@ -189,6 +189,7 @@ def serve_drops(listening: socket.socket, context: ssl.SSLContext) -> None:
             time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_a_service_that_answers_byte_by_byte_over_tls_is_cut(person, settings, monkeypatch, tmp_path):
     settings.NOTIFY_ALLOW_PRIVATE = True
     monkeypatch.setattr(chat, "TIMEOUT", timedelta(seconds=1.5))
