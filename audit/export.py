@@ -13,8 +13,9 @@ from typing import Any, Final, Literal, cast, get_args
 import psycopg
 from django.db import transaction
 
+from audit.ahead import read_ahead
 from audit.canonical import format_at
-from audit.connections import one_snapshot
+from audit.connections import one_snapshot, same_snapshot
 from audit.export_sql import COPY_CSV, COPY_LINES, CSV_COLUMNS, CSV_ROW, LINE, SPAN, bound
 from audit.filters import FilterError, Filters, build_conditions, build_words, parse_search
 from audit.kinds import Kind
@@ -32,6 +33,7 @@ CONTENT_TYPES: Final = {
 }
 # So many places of the log at a time.
 CHUNK: Final = 5000
+READERS: Final = 2
 BUFFER: Final = 64 * 1024
 # The sequencer signs within so many seconds, where it runs.
 SIGNED_WITHIN: Final = 3.0
@@ -105,8 +107,7 @@ class Export:
         """Counts what matches; of a filter, keeps the places on the server, in a cursor that is already sorted."""
         if self.is_everything:
             self.rows = max(self.size - self.request.from_index, 0)
-            # Ranges of neighbours are joined; a planner that expects few rows would look each up by itself.
-            self._connection.execute("SET LOCAL enable_nestloop = off")
+            self._plan_ranges(self._connection)
             return
         conditions, parameters = build_conditions(self.request.filters)
         source = "audit_event e JOIN audit_sequence s ON s.event_id = e.id"
@@ -138,15 +139,35 @@ class Export:
             yield "s.index = ANY('{" + ",".join(str(int(index)) for (index,) in places) + "}')"
 
     def copy(self, copy: str, query: str) -> Iterator[list[bytes]]:
-        """The rows of `query` at these places, each as COPY sends it, chunk by chunk."""
-        for condition in self.chunks():
-            (span,) = self.ask(SPAN + condition, None)
+        """The rows of `query` at these places, each as COPY sends it, chunk by chunk.
+
+        Of more than one chunk those to come are made meanwhile, by connections that see the same moment: making a line
+        costs the database more than sending it on costs us.
+        """
+
+        def read(reader: psycopg.Connection[Any], condition: str) -> list[bytes]:
+            (span,) = reader.execute(cast(Any, SPAN + condition)).fetchall()
             if span[0] is None:
-                continue
+                return []
             statement = copy.format(query=bound(query, condition, span))
-            with self._connection.cursor().copy(cast(Any, statement)) as copied:
-                rows = [bytes(row) for row in copied]
-            yield rows
+            with reader.cursor().copy(cast(Any, statement)) as copied:
+                return [bytes(row) for row in copied]
+
+        if self.rows <= CHUNK:
+            yield from filter(None, (read(self._connection, condition) for condition in self.chunks()))
+            return
+        with ExitStack() as stack:
+            readers = [stack.enter_context(same_snapshot(self._connection, "export")) for _ in range(READERS)]
+            for reader in readers:
+                self._plan_ranges(reader)
+            for _, rows in read_ahead(readers, self.chunks(), read):
+                if rows:
+                    yield rows
+
+    def _plan_ranges(self, connection: psycopg.Connection[Any]) -> None:
+        """Ranges of neighbours are joined; a planner that expects few rows would look each up by itself."""
+        if self.is_everything:
+            connection.execute("SET LOCAL enable_nestloop = off")
 
     def ask(self, statement: str, parameters: Any) -> list[tuple[Any, ...]]:
         """A statement in the export's own moment."""

@@ -1,7 +1,6 @@
 """Verifies the log in the database: every event against its place, the tree against every checkpoint, one snapshot."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,8 @@ import psycopg
 from django.conf import settings
 from django.db import transaction
 
-from audit.connections import one_snapshot
+from audit.ahead import read_ahead
+from audit.connections import one_snapshot, same_snapshot
 from audit.export_sql import SPAN
 from audit.kinds import Kind
 from audit.merkle import HASH_BYTES, hash_leaf
@@ -63,6 +63,8 @@ class _Scan:
     """One reading of the whole log."""
 
     ask: Ask
+    readers: Sequence[Ask]
+    """Connections that see the same moment, each for one thread."""
     report: Report
     size: int
     marks: dict[int, list[tuple[bytes, str]]]
@@ -75,7 +77,7 @@ class _Scan:
 
     def run(self, progress: Progress) -> None:
         self._check_marks()
-        for start, rows, held in self._read_ahead():
+        for start, (rows, held) in read_ahead(self.readers, range(0, self.size, CHUNK), self._read):
             stop = min(start + CHUNK, self.size)
             for first in range(start, stop, TILE_WIDTH):
                 self._check_tile(range(first, min(first + TILE_WIDTH, stop)), rows, held.get(first // TILE_WIDTH, b""))
@@ -86,23 +88,12 @@ class _Scan:
         for event_id, index in self.unread.items():
             self.report.break_at(index, "Its payload is gone, and no event tells of an erasure.", event_id)
 
-    def _read_ahead(self) -> Iterator[tuple[int, dict[int, tuple[Any, ...]], dict[int, bytes]]]:
-        """Chunk by chunk the first place, the events by their places, the tiles; the next is read behind the checks."""
-        starts = range(0, self.size, CHUNK)
-        with ThreadPoolExecutor(1) as reader:
-            ahead = reader.submit(self._read, 0)
-            for start in starts:
-                rows, held = ahead.result()
-                if start != starts[-1]:
-                    ahead = reader.submit(self._read, start + CHUNK)
-                yield start, rows, held
-
-    def _read(self, start: int) -> tuple[dict[int, tuple[Any, ...]], dict[int, bytes]]:
+    def _read(self, ask: Ask, start: int) -> tuple[dict[int, tuple[Any, ...]], dict[int, bytes]]:
         """The places with their events. Neighbours in the tree are neighbours in time: bounds make them one range."""
         stop = min(start + CHUNK, self.size)
-        (span,) = self.ask(f"{SPAN}s.index >= %s AND s.index < %s", [start, stop])
-        rows = self.ask(ROWS, [*span[:2], *map(UUID, span[2:]), start, stop]) if span[0] else []
-        tiles = self.ask(
+        (span,) = ask(f"{SPAN}s.index >= %s AND s.index < %s", [start, stop])
+        rows = ask(ROWS, [*span[:2], *map(UUID, span[2:]), start, stop]) if span[0] else []
+        tiles = ask(
             "SELECT number, hashes FROM audit_tile WHERE level = 0 AND number >= %s AND number < %s",
             [start // TILE_WIDTH, -(-stop // TILE_WIDTH)],
         )
@@ -207,9 +198,12 @@ def verify_log(
     with one_snapshot("verification") as connection:
         if connection.execute("SELECT pg_try_advisory_lock(hashtext('audit_verification'))").fetchone() != (True,):
             raise AlreadyVerifyingError("Another verification is under way. Ask again when it has ended.")
-        # Ranges of neighbours are joined; a planner that expects few rows would look each up by itself.
-        connection.execute("SET LOCAL enable_nestloop = off")
-        _verify(_asking(connection), report, verifier, known, progress)
+        with same_snapshot(connection, "verification") as first, same_snapshot(connection, "verification") as second:
+            for reader in (connection, first, second):
+                # Ranges of neighbours are joined; a planner that expects few rows would look each up by itself.
+                reader.execute("SET LOCAL enable_nestloop = off")
+            readers = [_asking(first), _asking(second)]
+            _verify(_asking(connection), readers, report, verifier, known, progress)
     with transaction.atomic():
         record(
             Kind.AUDIT_VERIFIED,
@@ -233,7 +227,9 @@ def _asking(connection: psycopg.Connection[Any]) -> Ask:
     return ask
 
 
-def _verify(ask: Ask, report: Report, verifier: Verifier, known: str | None, progress: Progress) -> None:
+def _verify(
+    ask: Ask, readers: Sequence[Ask], report: Report, verifier: Verifier, known: str | None, progress: Progress
+) -> None:
     size = read_size(ask)
     stored = read_checkpoint(ask)
     if stored is None:
@@ -243,7 +239,7 @@ def _verify(ask: Ask, report: Report, verifier: Verifier, known: str | None, pro
             report.against = open_checkpoint(stored.note, verifier)
         except NoteError as error:
             report.break_at(None, f"The newest checkpoint does not verify. {error}")
-    scan = _Scan(ask, report, size, {})
+    scan = _Scan(ask, readers, report, size, {})
     outside = list(_outside(report, verifier, known))
     checkpoints = list(_stored(ask, report, verifier))
     for checkpoint, who in (*outside, *checkpoints):

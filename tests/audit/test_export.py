@@ -262,6 +262,23 @@ def test_the_memory_of_an_export_does_not_grow_with_the_log(
         assert max(map(len, pieces)) < 100 * 1000
 
 
+@pytest.mark.parametrize("query", [{}, {"agent": ["a"]}])
+def test_an_export_of_many_chunks_is_of_one_moment_whoever_reads_them(
+    query: dict[str, list[str]], owner_connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 50)
+    for number in range(400):
+        make_event(agent="a", data={"n": number})
+    form, request = parse_export([("format", ["jsonl"]), *query.items()])
+    pieces = begin_export(request, actor=SYSTEM, via="test", form=form).stream()
+    content = next(pieces) + next(pieces)
+    owner_connection.execute("SET session_replication_role = replica")
+    owner_connection.execute("DELETE FROM audit_payload")
+    lines = (content + b"".join(pieces)).splitlines()
+    told = [json.loads(line) for line in lines[:-1]]
+    assert [event["data"] for event in told] == [{"n": number} for number in range(400)]
+
+
 def test_an_export_of_everything_verifies_offline_and_shows_a_deletion(client: Client, tmp_path: Path) -> None:
     for number in range(7):
         make_event(data={"n": number})
