@@ -173,8 +173,7 @@ def test_a_target_that_takes_its_time_holds_up_no_approval(desk, stub_target):
     quick = Answer(200, {"plan_id": plan.plan_id, "state": "pending"})
     stub_target.script_look_ups(plan.plan_id, slow, quick)
     desk.goto(url_of(plan))
-    desk.wait_for_timeout(750)
-    desk.wait_for_selector("#recheck.reading")
+    desk.wait_for_selector("#plan:has(#recheck.reading) #approve:not([data-arming])")
     desk.click("#approve")
     desk.wait_for_selector("#plan[data-state='committed']")
     assert stub_target.applied == 1

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from plans.models import Plan
+from tests.browser.armed import until_armed
 from tests.fixtures import PASSWORD
 from tests.makers import make_plan, make_target, reread
 from tests.reviewer.pages import approval, client_of, url_of
 from tests.stub_behaviour import Commit, Delay, DropAfterApplying, conflict
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("database")]
-
-ARMED_AFTER = 750  # milliseconds: Approve takes no press before
 
 
 def plan_at(stub: Any, approvals: int = 1, **data: Any) -> Plan:
@@ -28,7 +27,7 @@ def final_plan_at(stub: Any) -> Plan:
 
 def open_plan(page: Any, plan: Plan) -> None:
     page.goto(url_of(plan))
-    page.wait_for_timeout(ARMED_AFTER)
+    until_armed(page)
 
 
 def wait_for_state(page: Any, state: str) -> None:
@@ -42,7 +41,7 @@ def test_from_the_inbox_to_the_outcome(desk, stub_target):
     assert desk.title().startswith("(1) Inbox")
     with desk.expect_navigation():
         desk.click(f"h3 a[href='{url_of(plan)}']")
-    desk.wait_for_timeout(ARMED_AFTER)
+    until_armed(desk)
     desk.click("text=Approve and write 1 change")
     wait_for_state(desk, "committed")
     assert desk.inner_text("#outcome h2") == "Written: 1 change"
@@ -130,8 +129,27 @@ def test_the_fact_unlocks_approve_and_the_server_checks_it(desk, stub_target):
     desk.wait_for_selector("#fact-e")
     assert desk.evaluate("document.activeElement.id") == "outcome"
     assert reread(plan).state == "pending"
-    desk.wait_for_timeout(ARMED_AFTER)
+    until_armed(desk)
     desk.fill("#fact", "48000")
+    desk.click("#approve")
+    wait_for_state(desk, "committed")
+
+
+def test_a_press_on_what_has_just_appeared_does_not_count_and_is_told(desk, stub_target):
+    plan = plan_at(stub_target)
+    open_plan(desk, plan)
+    desk.evaluate(
+        """() => {
+            const detail = { target: document.querySelector("#plan") };
+            document.dispatchEvent(new CustomEvent("htmx:afterSettle", { detail }));
+            document.querySelector("#approve").click();
+        }"""
+    )
+    assert desk.is_visible("#early")
+    assert "did not count" in desk.inner_text("#early")
+    assert desk.inner_text("#shout") == desk.inner_text("#early")
+    until_armed(desk)
+    assert (stub_target.commits, reread(plan).state) == ([], "pending")
     desk.click("#approve")
     wait_for_state(desk, "committed")
 
@@ -157,7 +175,7 @@ def test_the_whole_way_by_keyboard(desk, stub_target):
     desk.keyboard.press("Enter")
     desk.wait_for_selector("#plan")
     assert desk.url.endswith(url_of(first))
-    desk.wait_for_timeout(ARMED_AFTER)
+    until_armed(desk)
     desk.keyboard.press("c")
     assert desk.evaluate("document.activeElement.id") == "change-1"
     desk.keyboard.press("a")
@@ -166,7 +184,7 @@ def test_the_whole_way_by_keyboard(desk, stub_target):
     wait_for_state(desk, "committed")
     desk.keyboard.press("n")
     desk.wait_for_url(f"**{url_of(second)}")
-    desk.wait_for_timeout(ARMED_AFTER)
+    until_armed(desk)
     desk.keyboard.press("r")
     desk.keyboard.type("no: a, r and j are letters here")
     assert desk.input_value("#reason") == "no: a, r and j are letters here"
@@ -248,7 +266,7 @@ def test_v101_a_new_session_in_another_tab_is_a_sentence_and_a_reload_mends_it(d
     assert stub_target.applied == 0
     with desk.expect_navigation():
         desk.click("#news >> text=Reload")
-    desk.wait_for_timeout(ARMED_AFTER)
+    until_armed(desk)
     desk.click("#approve")
     wait_for_state(desk, "committed")
 
@@ -267,7 +285,7 @@ def test_v103_the_back_button_shows_the_true_state_and_nothing_is_kept_in_the_br
     desk.goto("/")
     with desk.expect_navigation():
         desk.click(f"h3 a[href='{url_of(plan)}']")
-    desk.wait_for_timeout(ARMED_AFTER)
+    until_armed(desk)
     desk.click("#approve")
     wait_for_state(desk, "committed")
     desk.go_back()

@@ -13,6 +13,7 @@ from plans import review
 from plans.models import Plan
 from plans.schema import shown_digest
 from reviewer.idle import USED_AT
+from tests.browser.armed import until_armed
 from tests.makers import make_agent, make_plan, make_target, reread
 from tests.reviewer.pages import url_of
 from tests.stub_behaviour import conflict, problem
@@ -20,13 +21,10 @@ from tests.time_passing import pass_time_to_expiry
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("database")]
 
-ARMED_AFTER = 750  # milliseconds: Approve takes no press before
-
 
 def open_plan(page: Any, plan: Plan) -> None:
     page.goto(url_of(plan))
-    page.wait_for_selector("#plan:not(:has(#recheck.reading))")  # whose answer makes Approve wait once more
-    page.wait_for_timeout(ARMED_AFTER)
+    until_armed(page)
 
 
 def test_two_people_approve_and_the_second_ones_yes_writes(desk, chromium, site, sign_in, make_person, stub_target):

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from plans.models import Plan
+from tests.browser.armed import until_armed
 from tests.fixtures import PASSWORD
 from tests.makers import make_plan, make_target, reread
 from tests.reviewer.pages import url_of
@@ -30,7 +31,7 @@ def test_no_single_key_decides_on_any_page(desk):
             desk.wait_for_timeout(20)
             desk.keyboard.press(key)
     desk.goto(url_of(plan))
-    desk.wait_for_timeout(800)
+    until_armed(desk)
     for key in ("a", "r", "Escape", "c", " "):
         desk.keyboard.press(key)
     assert states() == {"pending"}
@@ -99,7 +100,7 @@ def test_from_signing_in_to_a_written_plan_by_keyboard_alone(page, reviewer, stu
     assert reached
     page.keyboard.press("Enter")
     page.wait_for_selector("#plan")
-    page.wait_for_timeout(800)
+    until_armed(page)
     assert tab_to(page, "#approve")
     assert outlined(page)
     page.keyboard.press("Enter")

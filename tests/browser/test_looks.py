@@ -6,6 +6,7 @@ import pytest
 
 from plans.states import AbandonReason, State
 from reviewer import presence
+from tests.browser.armed import until_armed
 from tests.makers import make_agent, make_person, make_plan, make_target
 from tests.reviewer.pages import approval, client_of, url_of
 
@@ -95,7 +96,7 @@ def test_the_answers_to_presses_are_clean(desk, axe, theme):
     desk.emulate_media(color_scheme=theme)
     final = make_plan(plan={"actions": HARD}, intent="hard")
     desk.goto(url_of(final))
-    desk.wait_for_timeout(800)
+    until_armed(desk)
     desk.fill("#fact", "not that")
     desk.click("#approve")
     desk.wait_for_selector("#outcome")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.armed import until_armed
 from tests.reviewer.conftest import folder, start_up
 from tests.reviewer.ups import Up
 
@@ -23,7 +24,7 @@ def approve(page: Any, fact: str, state: str) -> None:
     """From the story to the plan it is at, and the approval with its typed fact."""
     page.click("[data-step] a.btn.primary")
     page.wait_for_selector("#plan[data-state='pending']")
-    page.wait_for_timeout(800)  # Approve takes no press before
+    until_armed(page)
     page.fill("#fact", fact)
     page.click("#approve")
     page.wait_for_selector(f"#plan[data-state='{state}']")

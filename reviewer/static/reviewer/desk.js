@@ -50,8 +50,14 @@
     look();
   }
 
-  // A press meant for what was here before must not land on what has just appeared.
-  let armedAt = performance.now() + 700;
+  // A press meant for what was here before must not land on what has just appeared. It is told so.
+  let armedAt = 0;
+  const arm = () => {
+    armedAt = performance.now() + 700;
+    $("#approve")?.setAttribute("data-arming", "");
+    setTimeout(() => { if (performance.now() >= armedAt) $("#approve")?.removeAttribute("data-arming"); }, 705);
+  };
+  arm();
   const isLocked = () => { const fact = $("#fact"); return Boolean(fact && !fact.value.trim()); };
   const lock = () => {
     const button = $("#approve");
@@ -68,6 +74,7 @@
       event.preventDefault();
       event.stopImmediatePropagation();
       if (isApproval && isLocked()) $("#fact").focus();
+      else if (isApproval && !isDead) { const early = $("#early"); early.hidden = false; say(early.textContent, true); }
     }
   }, true);
   // Enter in a field never decides: it moves on to the button.
@@ -225,8 +232,8 @@
     outcome.scrollIntoView({ block: "nearest" });
   };
   document.addEventListener("htmx:afterSettle", event => {
-    if (event.detail.target?.id === "plan" || event.target.id === "plan") { armedAt = performance.now() + 700; tags.clear(); tick(); lock(); land(); recheckAtOnce(); if (!$("#decision form[data-action='approve']")) $("#jump")?.remove(); }
-    if (event.target.id === "recheck" && event.target.classList.contains("no")) armedAt = performance.now() + 700;
+    if (event.detail.target?.id === "plan" || event.target.id === "plan") { arm(); tags.clear(); tick(); lock(); land(); recheckAtOnce(); if (!$("#decision form[data-action='approve']")) $("#jump")?.remove(); }
+    if (event.target.id === "recheck" && event.target.classList.contains("no")) arm();
     for (const flags of $$(".plans .flags")) flags.closest("li").classList.toggle("gone", flags.classList.contains("gone"));
     const count = $("#nav-count");
     if (document.body.dataset.page === "inbox" && count) document.title = document.title.replace(/^(\(.*?\) )?/, count.dataset.waiting !== "0" ? `(${count.dataset.waiting}) ` : "");
