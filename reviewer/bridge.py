@@ -27,6 +27,8 @@ WHOLE: Final = 256 * 1024
 """Answers up to so many bytes leave their thread at once, however slowly they are read; longer ones are streamed."""
 
 PIECE: Final = 64 * 1024
+MAX_THROWN_AWAY: Final = 8 * MAX_BYTES
+"""Of a body that is too much. A larger one is answered while it is still being sent, and its connection closed."""
 STALLED_AFTER: Final = 60.0  # seconds in which a reader takes nothing of a stream
 KEPT_OPEN: Final = 600.0  # seconds for which a stream that failed is left unfinished
 
@@ -90,15 +92,19 @@ async def read_body(scope: Scope, receive: Receive) -> Body | None:
     At most 1 MiB and a byte is kept, which is enough for every door to see that it is too much. A body that takes
     longer than BODY_WITHIN is one that did not arrive whole.
     """
-    length, is_chunked = None, False
+    length, is_chunked, is_held_back = None, False, False
     for name, value in scope["headers"]:
         if name == b"content-length":
             length = value
         elif name == b"transfer-encoding":
             is_chunked = True
+        elif name == b"expect":
+            is_held_back = True
     if length is None and not is_chunked:
         return Body(b"")
     if length is not None and (not length.isdigit() or int(length) > MAX_BYTES):
+        if length.isdigit() and int(length) <= MAX_THROWN_AWAY and not is_held_back:
+            await _throw_away(receive)
         return Body(b"", is_whole=False)
     pieces: list[bytes] = []
     size = 0
@@ -114,7 +120,21 @@ async def read_body(scope: Scope, receive: Receive) -> Body | None:
                     return Body(b"".join(pieces))
     except TimeoutError:
         pass
+    else:
+        await _throw_away(receive)
     return Body(b"".join(pieces), is_whole=False)
+
+
+async def _throw_away(receive: Receive) -> None:
+    """Take the rest of what is too much: who is still sending when the connection is closed never reads the answer."""
+    left = MAX_THROWN_AWAY
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(settings.BODY_WITHIN.total_seconds()):
+            while left > 0:
+                message = await receive()
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+                left -= len(message.get("body", b""))
 
 
 def make_environ(scope: Scope, body: Body) -> Environ:

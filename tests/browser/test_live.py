@@ -203,9 +203,8 @@ def test_v110_a_server_that_is_away_for_a_while_is_asked_later_each_time_and_hea
         assert desk.is_visible("#offline")
     first, second, third = (later - earlier for earlier, later in itertools.pairwise(asked[:4]))
     assert 0.9 < first < second < third < 9.5  # 1 to 2 seconds, 2 to 4, 4 to 8
-    is_away = False
+    opened, is_away = len(asked), False
     desk.wait_for_selector("#offline", state="hidden", timeout=20_000)
-    opened = len(asked)
     while len(asked) == opened:
         desk.wait_for_timeout(200)
     reject(plan, make_person("reviewer", name="Tom Okafor"))

@@ -246,6 +246,7 @@ def test_a_store_that_became_read_only_is_one_clear_error_and_nothing_is_sent(
             with pytest.raises(StoreError, match="Permission denied"):
                 make_desk(server, base_url, base / "agent").task("t1").commit(plan)
     finally:
+        (base / "agent").chmod(0o700)
         shutil.rmtree(base)
     assert server.at("commit") == []
 

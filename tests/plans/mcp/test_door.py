@@ -181,8 +181,10 @@ def test_the_older_revision_refuses_them_too(site: Site, bot: makers.MadeAgent) 
     assert rows() == []
 
 
-def test_a_body_beyond_the_limit_is_413_however_it_is_sent(site: Site, bot: makers.MadeAgent) -> None:
-    body = BODY.encode() + b" " * (1024 * 1024)
+@pytest.mark.parametrize("mebibytes", [1, 4])
+def test_a_body_beyond_the_limit_is_413_however_it_is_sent(site: Site, bot: makers.MadeAgent, mebibytes: int) -> None:
+    """Also to one who sends all of it before reading anything."""
+    body = BODY.encode() + b" " * (mebibytes * 1024 * 1024)
     answer, content = post(site, body, good(bot))
     assert (answer.status, slug(content)) == (413, "too-large")
     pieces: Iterator[bytes] = (body[at : at + 65_536] for at in range(0, len(body), 65_536))
