@@ -69,7 +69,8 @@ def test_what_is_pushed_is_shown_and_opens_its_page_only(browser, page, sign_in,
     page.goto(PAGE)
     page.evaluate(
         "async () => { await navigator.serviceWorker.register(document.querySelector('[data-worker]').dataset.worker);"
-        " await navigator.serviceWorker.ready; }"
+        " const ready = await navigator.serviceWorker.ready;"
+        " while (ready.active.state !== 'activated') await new Promise(then => setTimeout(then, 50)); }"
     )
     devtools = browser.new_cdp_session(page)
     registrations = []
