@@ -240,7 +240,7 @@ def test_v100_without_a_session_approve_leads_to_sign_in_and_back_to_the_plan_un
     open_plan(desk, plan)
     desk.context.clear_cookies()
     desk.click("#approve")
-    desk.wait_for_selector("#message, input[name=login]")
+    desk.wait_for_selector("#news:has-text('session changed'), input[name=login]")
     assert stub_target.applied == 0
     if desk.query_selector("input[name=login]") is None:  # the token is gone with the session: a sentence, no page
         assert "session changed" in desk.inner_text("#news").lower()
