@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from audit.cursors import ByIndex
-from audit.filters import FilterError, Search, build_conditions, build_words
+from audit.filters import FilterError, Search, build_matching, build_words
 from audit.proofs import ask_django, read_size
 from audit.words import are_indexed, find_up
 
@@ -64,10 +64,7 @@ def _find_between(search: Search, start: int, stop: int, columns: str) -> list[t
     places = ask_django(
         "SELECT index, at, event_id FROM audit_sequence WHERE index >= %s AND index < %s", [start, stop]
     )
-    conditions, parameters = build_conditions(search.filters)
-    if search.filters.kinds:
-        conditions.append("e.kind = ANY(%s)")
-        parameters.append([kind.value for kind in search.filters.kinds])
+    conditions, parameters = build_matching(search.filters)
     source = "audit_event e"
     if search.filters.words:
         source += " LEFT JOIN audit_payload p ON p.event_id = e.id"

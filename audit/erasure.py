@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import connections, transaction
 
-from audit.filters import FilterError, Filters, build_conditions, build_words
+from audit.filters import FilterError, Filters, build_matching, build_words
 from audit.kinds import Kind
 from audit.proofs import advance
 from audit.recording import Actor, Payload, record_as_owner
@@ -96,10 +96,7 @@ def remove_payloads(kind: Kind, ids: Sequence[UUID], *, actor: Actor, data: Mapp
 
 
 def _find(filters: Filters, event_ids: Sequence[UUID]) -> Selection:
-    conditions, parameters = build_conditions(filters)
-    if filters.kinds:
-        conditions.append("e.kind = ANY(%s)")
-        parameters.append([kind.value for kind in filters.kinds])
+    conditions, parameters = build_matching(filters)
     if filters.words:
         words, patterns = build_words(filters.words)
         conditions.append(words)

@@ -6,7 +6,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast, get_args
 
@@ -17,7 +17,7 @@ from audit.ahead import read_ahead
 from audit.canonical import format_at
 from audit.connections import one_snapshot, same_snapshot
 from audit.export_sql import COPY_CSV, COPY_LINES, CSV_COLUMNS, CSV_ROW, LINE, SPAN, bound
-from audit.filters import FilterError, Filters, build_conditions, build_words, parse_search
+from audit.filters import FilterError, Filters, build_matching, build_words, parse_search
 from audit.kinds import Kind
 from audit.ocsf import translate_closing, translate_line
 from audit.proofs import StoredCheckpoint, advance, ask_django, count_pending, read_checkpoint, read_size
@@ -109,11 +109,8 @@ class Export:
             self.rows = max(self.size - self.request.from_index, 0)
             self._plan_ranges(self._connection)
             return
-        conditions, parameters = build_conditions(self.request.filters)
+        conditions, parameters = build_matching(self.request.filters)
         source = "audit_event e JOIN audit_sequence s ON s.event_id = e.id"
-        if self.request.filters.kinds:
-            conditions.append("e.kind = ANY(%s)")
-            parameters.append([kind.value for kind in self.request.filters.kinds])
         if self.request.filters.words:
             source += " LEFT JOIN audit_payload p ON p.event_id = e.id"
             words, patterns = build_words(self.request.filters.words)
@@ -160,7 +157,7 @@ class Export:
             readers = [stack.enter_context(same_snapshot(self._connection, "export")) for _ in range(READERS)]
             for reader in readers:
                 self._plan_ranges(reader)
-            for _, rows in read_ahead(readers, self.chunks(), read):
+            for _, rows in stack.enter_context(closing(read_ahead(readers, self.chunks(), read))):
                 if rows:
                     yield rows
 

@@ -191,6 +191,15 @@ def build_conditions(filters: Filters) -> tuple[list[str], list[Any]]:
     return conditions, parameters
 
 
+def build_matching(filters: Filters) -> tuple[list[str], list[Any]]:
+    """build_conditions() and the kinds: everything that is asked for but the words."""
+    conditions, parameters = build_conditions(filters)
+    if filters.kinds:
+        conditions.append("e.kind = ANY(%s)")
+        parameters.append([kind.value for kind in filters.kinds])
+    return conditions, parameters
+
+
 def build_words(words: tuple[str, ...]) -> tuple[str, list[Any]]:
     """The condition that every word is somewhere in an event `e` or its payload `p`, whatever the case of letters."""
     text = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from audit.filters import Filters, build_conditions
+from audit.filters import Filters, build_matching
 from audit.kinds import Kind
 from audit.queries import COUNT_CAP
 from audit.windows import fetch, is_cut, patience, window
@@ -97,10 +97,7 @@ def _find_edges(filters: Filters, now: datetime) -> tuple[datetime, datetime] | 
 
 
 def _conditions(filters: Filters) -> tuple[str, list[Any]]:
-    conditions, parameters = build_conditions(filters)
-    if filters.kinds:
-        conditions.append("e.kind = ANY(%s)")
-        parameters.append([kind.value for kind in filters.kinds])
+    conditions, parameters = build_matching(filters)
     return " AND ".join(conditions) or "true", parameters
 
 

@@ -15,7 +15,7 @@ from psycopg.errors import QueryCanceled
 from audit.ascending import check_place, follow, read_place
 from audit.canonical import Payload
 from audit.cursors import ByIndex, ByTime, Cursor, seal, unseal
-from audit.filters import FilterError, Filters, Search, build_conditions, build_words
+from audit.filters import FilterError, Filters, Search, build_conditions, build_matching, build_words
 from audit.kinds import Kind
 from audit.proofs import advance, read_indexes, read_size
 from audit.recording import Actor, record
@@ -187,9 +187,14 @@ def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Curso
 
 
 def _end(filters: Filters) -> datetime:
-    """Before when to look: the months ahead are there and empty. A value, so that they are left out of the plan too."""
+    """Before when to look: tomorrow, where nobody asked for a time, since the months ahead are there and empty.
+
+    A value, so that they are left out of the plan too. Who asks for a time ahead gets what a wrong clock left there.
+    """
+    if filters.to_at is not None:
+        return filters.to_at
     tomorrow: datetime = _fetch("SELECT statement_timestamp() + interval '1 day'", [])[0][0]
-    return tomorrow if filters.to_at is None else min(filters.to_at, tomorrow)
+    return tomorrow
 
 
 def _reach(filters: Filters, end: datetime) -> Iterator[Filters]:
@@ -282,7 +287,8 @@ def count_events(filters: Filters) -> Count:
     end, count = _end(filters), 0
     if not filters.words:
         for reached in _reach(replace(filters, to_at=end), end):
-            where, parameters = _where(reached)
+            conditions, parameters = build_matching(reached)
+            where = " AND ".join(conditions)
             ((count,),) = _fetch(
                 f"SELECT count(*) FROM (SELECT FROM audit_event e WHERE {where} LIMIT {COUNT_CAP + 1}) AS counted",
                 parameters,
@@ -290,7 +296,8 @@ def count_events(filters: Filters) -> Count:
             if count > COUNT_CAP:
                 break
         return Count(min(count, COUNT_CAP), is_exact=count <= COUNT_CAP)
-    where, parameters = _where(replace(filters, to_at=end))
+    conditions, parameters = build_matching(replace(filters, to_at=end))
+    where = " AND ".join(conditions)
     words, patterns = build_words(filters.words)
     row = _fetch(
         f"SELECT count(*) FILTER (WHERE {words}), count(*) FROM (SELECT * FROM audit_event e WHERE {where}"
@@ -298,15 +305,6 @@ def count_events(filters: Filters) -> Count:
         [*patterns, *parameters],
     )[0]
     return Count(row[0], is_exact=row[1] <= COUNT_CAP)
-
-
-def _where(filters: Filters) -> tuple[str, list[Any]]:
-    """The conditions on event `e`, kinds with them, and their parameters."""
-    conditions, parameters = build_conditions(filters)
-    if filters.kinds:
-        conditions.append("e.kind = ANY(%s)")
-        parameters.append([kind.value for kind in filters.kinds])
-    return " AND ".join(conditions) or "true", parameters
 
 
 def is_by_words(filters: Filters) -> bool:

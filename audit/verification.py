@@ -1,7 +1,7 @@
 """Verifies the log in the database: every event against its place, the tree against every checkpoint, one snapshot."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -77,11 +77,13 @@ class _Scan:
 
     def run(self, progress: Progress) -> None:
         self._check_marks()
-        for start, (rows, held) in read_ahead(self.readers, range(0, self.size, CHUNK), self._read):
-            stop = min(start + CHUNK, self.size)
-            for first in range(start, stop, TILE_WIDTH):
-                self._check_tile(range(first, min(first + TILE_WIDTH, stop)), rows, held.get(first // TILE_WIDTH, b""))
-            progress(stop, self.size)
+        with closing(read_ahead(self.readers, range(0, self.size, CHUNK), self._read)) as chunks:
+            for start, (rows, held) in chunks:
+                stop = min(start + CHUNK, self.size)
+                for first in range(start, stop, TILE_WIDTH):
+                    places = range(first, min(first + TILE_WIDTH, stop))
+                    self._check_tile(places, rows, held.get(first // TILE_WIDTH, b""))
+                progress(stop, self.size)
         self._check_upper_tiles()
         if self.unread:
             self._forgive_pending()

@@ -17,7 +17,7 @@ from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
 from audit.cursors import ByIndex
-from audit.filters import Filters, Search, build_conditions, build_words
+from audit.filters import Filters, Search, build_matching, build_words
 from audit.proofs import advance, ask_django, read_size
 
 Row: TypeAlias = tuple[Any, ...]
@@ -56,10 +56,7 @@ def select_blocks(filters: Filters, columns: str) -> tuple[str, list[Any]]:
 
     An array of one is expected to have few elements, so that each place's event is looked up by its key.
     """
-    conditions, parameters = build_conditions(filters)
-    if filters.kinds:
-        conditions.append("e.kind = ANY(%s)")
-        parameters.append([kind.value for kind in filters.kinds])
+    conditions, parameters = build_matching(filters)
     words, patterns = build_words(filters.words)
     places = f"ARRAY(SELECT b * {WIDTH} + n FROM unnest(%s::bigint[]) AS b, generate_series(0, {WIDTH - 1}) AS n)"
     statement = (

@@ -39,6 +39,6 @@ def test_what_waits_is_no_more_than_there_are_readers_and_nothing_is_read_once_i
 
     results = read_ahead([None, None], range(1000), read)
     assert next(results) == (0, 0)
-    results.close()  # type: ignore[attr-defined]
-    assert max(begun) <= 3
+    results.close()
+    assert max(begun) == 2
     assert not set(threading.enumerate()) - before

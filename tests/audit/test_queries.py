@@ -197,6 +197,30 @@ def test_a_count_is_exact_up_to_a_cap_and_then_says_so(
     assert count_events(search(agent="b", q="needle").filters) == queries.Count(0, is_exact=True)
 
 
+@pytest.mark.parametrize("limit", ["3", "5", "6", "11", "12", "100"])
+def test_pages_go_on_from_the_newest_weeks_to_older_times_and_lose_nothing(
+    database: None, owner_connection: psycopg.Connection[Any], limit: str
+) -> None:
+    make_events_at(owner_connection, AT, 7, step=timedelta(seconds=1), agent="a")
+    newest = [make_event(agent="a").id for _ in range(5)]
+    found = read_all(search(agent="a", limit=limit))
+    assert [event.id for event in found[:5]] == newest[::-1]
+    assert [event.at for event in found[5:]] == [AT + timedelta(seconds=n) for n in range(6, -1, -1)]
+    assert count_events(search(agent="a").filters) == queries.Count(12, is_exact=True)
+
+
+def test_an_event_ahead_of_the_clock_is_found_by_who_asks_for_its_time(
+    database: None, owner_connection: psycopg.Connection[Any]
+) -> None:
+    ahead = datetime.now(UTC) + timedelta(days=3)
+    make_events_at(owner_connection, ahead, 1, step=timedelta(seconds=1), agent="a")
+    make_event(agent="a")
+    asked = search(agent="a", to=(ahead + timedelta(days=90)).isoformat())
+    assert find_events(asked).events[0].at == ahead
+    assert find_events(asked).count == queries.Count(2, is_exact=True)
+    assert len(find_events(search(agent="a")).events) == 1
+
+
 def test_a_deep_page_reads_as_few_blocks_as_the_first(
     database: None, owner_connection: psycopg.Connection[Any]
 ) -> None:
