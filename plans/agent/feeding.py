@@ -188,7 +188,9 @@ def _received(line: Line, stored: StoredPlan, members: dict[str, Any]) -> Stored
         review_url=url if isinstance(url, str) and url.isprintable() else plan.review_url,
     )
     state = members.get("state")
-    return line.ledger.receive_plan(plan, state if state in set(State) else State.PENDING.value)
+    if not isinstance(state, str) or state not in set(State):
+        state = State.PENDING.value
+    return line.ledger.receive_plan(plan, state)
 
 
 def _says_written(members: Mapping[str, msgspec.Raw]) -> bool:
@@ -206,8 +208,10 @@ def _problem(found: DryRunAnswer, actions: int) -> str:
         return "its input_fingerprint is blank"
     if actions == 0:
         return "it has no actions"
-    try:
-        parse_instant(found.expires_at)
-    except ValueError as error:
-        return f"its expires_at is no instant ({error})"
+    for name, instant in (("expires_at", found.expires_at), ("created_at", found.created_at)):
+        try:
+            if instant is not None:
+                parse_instant(instant)
+        except ValueError as error:
+            return f"its {name} is no instant ({error})"
     return ""

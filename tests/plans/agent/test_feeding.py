@@ -43,6 +43,14 @@ def submit(task: Task, answer: Any, intent: str | None = "refund:t1", **more: An
     return task.submit("billing-remote", "refund", INPUTS, answer, intent=intent, **more)
 
 
+@pytest.mark.parametrize("state", [[], ["pending"], {}, 7, True, None, "", "odd"])
+def test_a_state_that_is_none_is_not_taken_for_one(desk: Desk, server: ScriptedDesk, state: Any) -> None:
+    with desk.task("t1") as task:
+        server.next("feed", Step(201, {"plan_id": "plan_8f21c", "state": state}))
+        plan = submit(task, make_answer(server))
+        assert [(known.plan, known.state) for known in task.plans()] == [(plan, "pending")]
+
+
 def test_a_plan_is_fed_as_the_target_answered_it_with_what_the_agent_read(desk: Desk, server: ScriptedDesk) -> None:
     text = json.dumps(make_answer(server)).replace('"from": 0', '"from": 1.10')
     with desk.task("t1") as task:
@@ -94,6 +102,7 @@ NOT_DRY = {
     "actions that are none": {"actions": [{"id": 7}]},
     "no expiry": {"expires_at": None},
     "an expiry without an offset": {"expires_at": "2031-05-01T10:00:00"},
+    "a time of making that is none": {"created_at": "0"},
     "no fingerprint": {"input_fingerprint": None},
     "a blank fingerprint": {"input_fingerprint": " "},
     "a blank token": {"plan_token": ""},
