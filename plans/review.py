@@ -22,7 +22,7 @@ from plans.faultpoints import reach
 from plans.hosted_commit import apply_hosted
 from plans.instants import format_instant, format_instant_exact
 from plans.locks import LockTimeout, lock_plan
-from plans.models import Approval, Plan, PlanView, Target
+from plans.models import Approval, Plan, Target
 from plans.ownership import NEVER_DECIDES, has_owned, is_own
 from plans.schema import shown_digest
 from plans.states import AbandonReason, State
@@ -134,20 +134,6 @@ def request_replan(*, plan_pk: int, person: Any) -> Plan:
 
     _decided(plan_pk, person, "replan", decide)
     return _read(plan_pk)
-
-
-@transaction.atomic(durable=True)
-def record_view(*, plan_pk: int, person: Any) -> None:
-    """Tell that a person opened the plan's page, and keep when: approval speed is measured from it.
-
-    Does not wait for who is deciding the plan right now.
-    """
-    plan = Plan.objects.select_related("agent", "target", "task").get(pk=plan_pk)
-    tell(plan, Kind.PLAN_VIEWED, actor=person_actor(person), is_numbered=False)
-    view = PlanView(plan=plan, person=person, opened_at=clock.DatabaseClock())
-    PlanView.objects.bulk_create(
-        [view], update_conflicts=True, unique_fields=["plan", "person"], update_fields=["opened_at"]
-    )
 
 
 # --- one decision, from the lock to its event -----------------------------------------------------------------------

@@ -2,73 +2,19 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
 from plans.agent import outcomes
-from plans.agent.errors import NotADryRun, StoreError
+from plans.agent.errors import NotADryRun
+from plans.agent.kept import PlanRow, TaskRow, Untold, is_superseded, open_attempts_of, read_row
 from plans.agent.plan import FEEDING, Plan, StoredPlan
 from plans.agent.sealing import Seal
 from plans.agent.secrets import Secret
 from plans.agent.store import Records, Store
 from plans.states import State
-
-T = TypeVar("T")
-
-
-class Untold(msgspec.Struct, frozen=True):
-    """Something the desk is still to be told."""
-
-    task_id: str
-    what: str
-    path: str
-    body: str
-    at: str
-    is_given_up: bool = False
-    key: str = ""
-
-    @property
-    def is_write(self) -> bool:
-        """Whether it is a write, the one of these that has a time."""
-        return self.path.endswith("/writes")
-
-
-class _Task(msgspec.Struct, frozen=True):
-    runs: int = 0
-    is_ended: bool = False
-
-
-class _Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One plan as it is kept. `token` and `delivery` are sealed."""
-
-    number: int
-    plan: Plan
-    inputs_sorted: str
-    state: str
-    run: int
-    may_have_arrived: bool = False
-    open_attempts: int = 0  # begun, of any process, and not proven to have written nothing
-    touched_by: tuple[str, ...] = ()
-    outcome: str | None = None
-    is_told: bool = False
-    token: str | None = None
-    delivery_id: str | None = None
-    delivery: str | None = None
-
-    @property
-    def stored(self) -> StoredPlan:
-        return StoredPlan(
-            plan=self.plan,
-            state=self.state,
-            may_have_arrived=self.may_have_arrived,
-            touched_by=self.touched_by,
-            run=self.run,
-            outcome=outcomes.from_text(self.outcome) if self.outcome else None,
-            is_told=self.is_told,
-            delivery_id=self.delivery_id,
-        )
 
 
 class Ledger:
@@ -89,7 +35,7 @@ class Ledger:
         """Begins one more run of the task, and returns its number, from 1."""
         with self.store.writing() as records:
             task = self._task(records, task_id)
-            self._put(records, self._task_key(task_id), _Task(task.runs + 1, task.is_ended))
+            self._put(records, self._task_key(task_id), TaskRow(task.runs + 1, task.is_ended))
         return task.runs + 1
 
     def is_ended(self, task_id: str) -> bool:
@@ -102,7 +48,7 @@ class Ledger:
         task_id = untold.task_id
         with self.store.writing() as records:
             task = self._task(records, task_id)
-            self._put(records, self._task_key(task_id), _Task(task.runs, is_ended=True))
+            self._put(records, self._task_key(task_id), TaskRow(task.runs, is_ended=True))
             for row in self._rows_of(records, task_id):
                 if row.token or row.delivery:
                     self._change(records, row, token=None, delivery=None)
@@ -121,9 +67,9 @@ class Ledger:
         with self.store.writing() as records:
             is_kept = not plan.needs_approval and not self._task(records, plan.task_id).is_ended
             text = records.get(key)
-            if text is not None and _read(text, _Row).state != FEEDING:
+            if text is not None and read_row(text, PlanRow).state != FEEDING:
                 raise NotADryRun(f"There is a plan {plan.plan_id} of target {plan.target} in this task already.")
-            row = _Row(
+            row = PlanRow(
                 number=self._next(records),
                 plan=plan,
                 inputs_sorted=inputs_sorted,
@@ -151,7 +97,7 @@ class Ledger:
         with self.store.writing() as records:
             new = self._row(records, newer)
             for row in self._open_rows(records):
-                if row.number != new.number and _is_superseded(row, new):
+                if row.number != new.number and is_superseded(row, new):
                     self._settle(records, row, outcomes.Abandoned(row.plan.plan_id, "superseded"))
 
     def get_plan(self, plan: Plan) -> StoredPlan:
@@ -206,7 +152,7 @@ class Ledger:
             row = self._row(records, plan)
             if row.outcome is not None or row.token is None or row.touched_by:
                 return False
-            count = _open_attempts(row) + 1
+            count = open_attempts_of(row) + 1
             self._change(records, row, may_have_arrived=True, open_attempts=count, state=State.COMMITTING.value)
             return True
 
@@ -214,7 +160,7 @@ class Ledger:
         """An attempt is proven to have written nothing; or every one so far, of other processes too."""
         with self.store.writing() as records:
             row = self._row(records, plan)
-            count = 0 if is_every else max(_open_attempts(row) - 1, 0)
+            count = 0 if is_every else max(open_attempts_of(row) - 1, 0)
             if row.outcome is None:
                 state = row.state if count else State.PENDING.value
                 self._change(records, row, may_have_arrived=count > 0, open_attempts=count, state=state)
@@ -285,7 +231,7 @@ class Ledger:
     def find_untold(self, *, before: str) -> list[Untold]:
         """What nobody is trying to tell any more, oldest first: given up, or left by a process killed before."""
         with self.store.reading() as records:
-            found = [_read(text, Untold) for _, text in records.find(f"{self._at}untold/")]
+            found = [read_row(text, Untold) for _, text in records.find(f"{self._at}untold/")]
         return [untold for untold in found if untold.is_given_up or untold.at < before]
 
     # records
@@ -299,31 +245,31 @@ class Ledger:
     def _open_key(self, plan: Plan) -> str:
         return f"{self._at}open/{plan.target}/{plan.plan_id}/{plan.task_id}"
 
-    def _task(self, records: Records, task_id: str) -> _Task:
+    def _task(self, records: Records, task_id: str) -> TaskRow:
         text = records.get(self._task_key(task_id))
-        return _read(text, _Task) if text is not None else _Task()
+        return read_row(text, TaskRow) if text is not None else TaskRow()
 
-    def _row(self, records: Records, plan: Plan) -> _Row:
+    def _row(self, records: Records, plan: Plan) -> PlanRow:
         text = records.get(self._key(plan))
         if text is None:
             raise LookupError(plan.plan_id)
-        return _read(text, _Row)
+        return read_row(text, PlanRow)
 
-    def _rows_of(self, records: Records, task_id: str) -> list[_Row]:
-        rows = [_read(text, _Row) for _, text in records.find(f"{self._at}plans/{task_id}/")]
+    def _rows_of(self, records: Records, task_id: str) -> list[PlanRow]:
+        rows = [read_row(text, PlanRow) for _, text in records.find(f"{self._at}plans/{task_id}/")]
         return sorted(rows, key=lambda row: row.number)
 
-    def _open_rows(self, records: Records) -> list[_Row]:
+    def _open_rows(self, records: Records) -> list[PlanRow]:
         """The agent's plans whose end is not known here, of any task, in the order they were made."""
         rows = []
         for key, _ in records.find(f"{self._at}open/"):
             target, plan_id, task_id = key.removeprefix(f"{self._at}open/").split("/")
             text = records.get(f"{self._at}plans/{task_id}/{target}/{plan_id}")
             if text is not None:
-                rows.append(_read(text, _Row))
+                rows.append(read_row(text, PlanRow))
         return sorted(rows, key=lambda row: row.number)
 
-    def _change(self, records: Records, row: _Row, **changes: object) -> _Row:
+    def _change(self, records: Records, row: PlanRow, **changes: object) -> PlanRow:
         row = msgspec.structs.replace(row, **changes)
         self._put(records, self._key(row.plan), row)
         return row
@@ -342,7 +288,7 @@ class Ledger:
                 ids.append(plan.plan_id)
         return ids
 
-    def _settle(self, records: Records, row: _Row, outcome: outcomes.Ended) -> None:
+    def _settle(self, records: Records, row: PlanRow, outcome: outcomes.Ended) -> None:
         if row.outcome is None:
             state, text = _STATES[type(outcome)], outcomes.to_text(outcome)
             self._change(records, row, state=state, outcome=text, token=None, delivery=None)
@@ -361,7 +307,7 @@ class Ledger:
     def _open(self, plan: Plan, what: str) -> Secret | None:
         with self.store.reading() as records:
             text = records.get(self._key(plan))
-        sealed = getattr(_read(text, _Row), what) if text is not None else None
+        sealed = getattr(read_row(text, PlanRow), what) if text is not None else None
         return self._seal.open(sealed, self._key(plan)) if sealed else None
 
     def _put(self, records: Records, key: str, members: msgspec.Struct) -> None:
@@ -376,28 +322,3 @@ _STATES: Final[dict[type[outcomes.Ended], str]] = {
     outcomes.Rejected: State.REJECTED.value,
     outcomes.Refused: State.REFUSED.value,
 }
-
-
-def _open_attempts(row: _Row) -> int:
-    """A row of a version before the count holds whether there is one."""
-    return row.open_attempts or int(row.may_have_arrived)
-
-
-def _is_superseded(old: _Row, new: _Row) -> bool:
-    """Whether the desk ended the old plan when it took the new one (CONTRACT section 2)."""
-    if old.state != State.PENDING or old.may_have_arrived:
-        return False
-    before, after = old.plan, new.plan
-    if before.target == after.target and before.plan_id == after.replaces:
-        return True
-    if before.intent is not None or after.intent is not None:
-        return before.intent == after.intent
-    same = (before.task_id, before.target, before.operation, old.inputs_sorted)
-    return same == (after.task_id, after.target, after.operation, new.inputs_sorted)
-
-
-def _read(text: str, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
-        raise StoreError(f"The store holds what this SDK did not write: {error}.") from None

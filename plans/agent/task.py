@@ -13,7 +13,7 @@ from plans.agent.comparing import Replanned, compare
 from plans.agent.errors import DeskError, ForeignPlan, NotJson, StoreError, TaskEnded
 from plans.agent.feeding import TargetAnswer, hide_answer, read_dry_run
 from plans.agent.json_text import compose
-from plans.agent.ledger import Untold
+from plans.agent.kept import Untold
 from plans.agent.line import Line
 from plans.agent.outcomes import Abandoned, Ended, Outcome, Unavailable
 from plans.agent.plan import Plan, StoredPlan

@@ -10,7 +10,7 @@ import msgspec
 from plans.agent.errors import UntoldWarning
 from plans.agent.http import Answer, NoAnswer
 from plans.agent.json_text import compose
-from plans.agent.ledger import Untold
+from plans.agent.kept import Untold
 from plans.agent.line import FINAL, Line, Patience
 from plans.agent.secrets import Secret
 from plans.instants import format_instant_exact, parse_instant

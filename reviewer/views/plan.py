@@ -16,6 +16,7 @@ from plans.models import Plan
 from plans.recheck import recheck_plan
 from plans.schema import shown_digest
 from plans.states import ENDS, State
+from plans.viewing import record_view
 from reviewer import moved, plan_basis, plan_page, presence, rivals, story, words
 from reviewer.access import requires_role
 from reviewer.forms import SettleForm
@@ -50,7 +51,7 @@ def plan(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpRes
     person_request = cast(PersonRequest, request)
     pk = _find_pk(agent, target, plan_id)
     if request.method == "GET" and not person_request.htmx:
-        review.record_view(plan_pk=pk, person=person_request.user)
+        record_view(plan_pk=pk, person=person_request.user)
     return _page(person_request, pk)
 
 
@@ -103,7 +104,7 @@ def recheck(request: HttpRequest, agent: str, target: str, plan_id: str) -> Http
         context = {"recheck": read, "urls": {"recheck": url_of(agent, target, plan_id, name="plan-recheck")}}
         return render(request, "reviewer/_recheck.html", context | {"is_part": True, "plan": found})
     if request.method == "GET":
-        review.record_view(plan_pk=found.pk, person=person_request.user)
+        record_view(plan_pk=found.pk, person=person_request.user)
     return _page(person_request, found.pk, recheck=read)
 
 

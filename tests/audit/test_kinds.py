@@ -8,9 +8,10 @@ import pytest
 from audit.kinds import Kind
 from plans import callbacks
 from plans.models import Agent
-from plans.review import record_view, reject_plan, request_replan
+from plans.review import reject_plan, request_replan
 from plans.schema import shown_digest
 from plans.states import State
+from plans.viewing import record_view
 from reviewer.installation import PROJECT
 from tests.audit.shown import SHOWN_BY, check_shown, claimed_by
 from tests.makers import events_of, kinds_recorded, make_agent, make_person, make_plan, make_target

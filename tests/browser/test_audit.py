@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from audit.models import Event
-from plans import review
+from plans.viewing import record_view
 from reviewer import audit_jobs
 from reviewer.models import AuditJob
 from tests.audit.auditing import told
@@ -28,7 +28,7 @@ ROWS = "#audit-rows > tr:not(.det)"
 def written(tmp_path):
     """A plan that was opened, approved and written, in a signed log."""
     hosted, person = plan_refund(), make_person("reviewer", name="Mara")
-    review.record_view(plan_pk=hosted.plan.pk, person=person)
+    record_view(plan_pk=hosted.plan.pk, person=person)
     hosted.approve(person)
     sequence(tmp_path)
     return hosted.plan

@@ -30,9 +30,10 @@ from plans.errors import (
 )
 from plans.locks import LockTimeout
 from plans.models import Agent, Approval, Fence, IdempotencyKey, ObservedWrite, Target
-from plans.review import record_view, reject_plan
+from plans.review import reject_plan
 from plans.schema import shown_digest
 from plans.targets import operations
+from plans.viewing import record_view
 from tests.hosted_plans import NEW_ADDRESS, make_billing_agent, plan_address, plan_hosted, plan_refund
 from tests.makers import events_of, make_person, reread
 from tests.racing import at_once, holding, holding_plan, in_background, wait_for_waiter, wait_until

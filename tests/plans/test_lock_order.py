@@ -20,9 +20,10 @@ from plans.freshness import bring_up_to_date
 from plans.intake import receive_plan
 from plans.models import Plan
 from plans.reconcile import confirm_received, find_out, mark_overdue
-from plans.review import record_view, reject_plan, settle_unknown
+from plans.review import reject_plan, settle_unknown
 from plans.schema import FedPlan, shown_digest
 from plans.states import AbandonReason
+from plans.viewing import record_view
 from tests.hosted_plans import approve, make_billing_agent, plan_address, plan_refund
 from tests.makers import feed_data, make_agent, make_person, make_target, receive, reread
 from tests.stub_behaviour import DropAfterReading, conflict, problem

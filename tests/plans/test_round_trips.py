@@ -11,8 +11,9 @@ from django.test import Client
 from plans import feed_sql
 from plans.confirm import confirm_plan
 from plans.models import Plan
-from plans.review import approve_plan, record_view
+from plans.review import approve_plan
 from plans.schema import shown_digest
+from plans.viewing import record_view
 from tests.makers import MadeAgent, envelope, feed_data, make_agent, make_person, make_plan, make_target, receive
 from tests.plans.http import signed
 

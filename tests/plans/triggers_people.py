@@ -20,7 +20,7 @@ from tests.reviewer.pages import url_of
 # --- looking --------------------------------------------------------------------------------------------------------
 
 
-@trigger("open its page", "plan", "review.record_view")
+@trigger("open its page", "plan", "viewing.record_view")
 def _(at: Scene) -> str:
     return at.page(method="GET")
 

@@ -8,9 +8,9 @@ import pytest
 from audit.charts import durations_of, read_numbers, span_of
 from audit.filters import Filters
 from audit.kinds import Kind
-from plans import review
 from plans.models import PlanView
 from plans.states import AbandonReason
+from plans.viewing import record_view
 from tests.audit.auditing import told
 from tests.audit.making import make_event
 from tests.hosted_plans import plan_refund
@@ -57,7 +57,7 @@ def test_conflict_rates_are_of_the_writes_that_were_tried_per_operation_and_agen
 
 def approve_after(person, seconds, invoice):
     hosted = plan_refund(invoice)
-    review.record_view(plan_pk=hosted.plan.pk, person=person)
+    record_view(plan_pk=hosted.plan.pk, person=person)
     opened = PlanView.objects.get(plan=hosted.plan).opened_at - timedelta(seconds=seconds)
     PlanView.objects.filter(plan=hosted.plan).update(opened_at=opened)
     hosted.approve(person)

@@ -12,11 +12,11 @@ from audit.presets import PRESETS
 from audit.queries import count_events, find_events
 from audit.recording import SYSTEM, Actor, record_capped
 from audit.summaries import count_conflicts_by_field, count_unlisted, find_deciders
-from plans import review
 from plans.abandonment import observe_write
 from plans.models import PlanView
 from plans.states import AbandonReason
 from plans.targets.base import Change
+from plans.viewing import record_view
 from reviewer import people
 from reviewer.audit_presets import TITLES
 from tests.audit.auditing import told
@@ -82,7 +82,7 @@ def test_conflicts_are_counted_by_field_once_a_plan():
 def approve_after(seconds):
     """A refund that is approved so many seconds after its page was opened."""
     hosted, person = plan_refund(f"inv-{seconds}"), make_person("reviewer")
-    review.record_view(plan_pk=hosted.plan.pk, person=person)
+    record_view(plan_pk=hosted.plan.pk, person=person)
     opened = PlanView.objects.get(plan=hosted.plan).opened_at - timedelta(seconds=seconds)
     PlanView.objects.filter(plan=hosted.plan).update(opened_at=opened)
     hosted.approve(person)

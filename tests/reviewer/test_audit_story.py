@@ -13,8 +13,9 @@ from audit.models import Event
 from audit.notes import Verifier
 from audit.signing import read_verifier
 from audit.stories import ALARMS, Gap, Stage, tell_story
-from plans import clock, review
+from plans import clock
 from plans.states import AbandonReason
+from plans.viewing import record_view
 from reviewer.audit_story import GAPS
 from tests.audit.auditing import told
 from tests.audit.independent import independent
@@ -51,7 +52,7 @@ def events_like(plan, *kinds, **data):
 def approved_plan():
     """A plan that somebody opened, approved and wrote."""
     hosted, person = plan_refund(), make_person("reviewer", name="Mara")
-    review.record_view(plan_pk=hosted.plan.pk, person=person)
+    record_view(plan_pk=hosted.plan.pk, person=person)
     hosted.approve(person)
     return hosted.plan
 
