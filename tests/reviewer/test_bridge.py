@@ -95,6 +95,16 @@ def test_a_body_beyond_the_limit_is_413_and_one_at_the_limit_is_read(either, chu
         assert agent.json["type"].endswith("/too-large")
 
 
+@pytest.mark.parametrize(("mebibytes", "header"), [(2, "Expect: 100-continue"), (9, "Accept: */*")])
+def test_a_body_that_is_held_back_or_much_too_much_is_refused_before_it_is_sent(site, mebibytes, header):
+    made = make_agent(make_target())
+    head, _, _ = feed_request(made, b"", urlsplit(site.url).netloc, chunked=False).partition(b"Content-Length")
+    request = head + f"{header}\r\nContent-Length: {mebibytes * 1024 * 1024}\r\n\r\n".encode()
+    with Connection(site, "", request=request) as agent:
+        agent.read_until("\r\n\r\n", seconds=8)  # a body is waited for for 20
+        assert agent.status == 413
+
+
 def test_a_header_with_an_underscore_does_not_pass_for_the_one_that_a_proxy_is_believed(make_site):
     site = make_site(TRUSTED_PROXIES="127.0.0.1", HSTS_SECONDS="60")
     for name, is_believed in (("X-Forwarded-Proto", True), ("X_Forwarded_Proto", False)):
