@@ -25,6 +25,7 @@ COUNT_CAP: Final = 10_000
 STORY_CAP: Final = 2_000
 # Most pages, and most counts that end at COUNT_CAP, are full of events of so short a time.
 RECENT: Final = timedelta(days=40)
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
 WORDS_TIMEOUT: Final = timedelta(seconds=20)
 _NOT_IN_TIME: Final = "The words were not found in time. Narrow the search, by time for instance."
 
@@ -168,16 +169,17 @@ def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Curso
         raise FilterError("The cursor is one of an ascending reading.")
     if isinstance(cursor, ByIndex) or (cursor is None and is_by_words(search.filters)):
         return find_down(search, cursor, COLUMNS)
-    place, parameters = "", []
-    rows: Rows = []
+    rows: list[tuple[Any, ...]] = []
     end = _end(search.filters) if cursor is None else cursor.at
-    if cursor is not None:
-        # The row comparison finds the place in the index, the plain one the partitions that are not needed.
-        place, parameters = "(e.at, e.id) < (%s, %s) AND e.at <= %s", [cursor.at, cursor.id, cursor.at]
-    for filters in _reach(search.filters, end):
-        # The cursor is before the end of the time asked for: told of both, a scan would begin at that end.
-        to_at = end if cursor is None else None
-        rows = _select(replace(filters, to_at=to_at), place, parameters, "DESC", search.limit + 1)
+    for span in _spans(search.filters, end):
+        wanted = search.limit + 1 - len(rows)
+        if cursor is not None and span.to_at == end:
+            # The row comparison finds the place in the index, the plain one the partitions that are not needed. Both
+            # stand for the end: told of it too, a scan would begin there.
+            place, parameters = "(e.at, e.id) < (%s, %s) AND e.at <= %s", [cursor.at, cursor.id, cursor.at]
+            rows += _select(replace(span, to_at=None), place, parameters, "DESC", wanted)
+        else:
+            rows += _select(span, "", [], "DESC", wanted)
         if len(rows) > search.limit:
             break
     if len(rows) <= search.limit:
@@ -197,13 +199,16 @@ def _end(filters: Filters) -> datetime:
     return tomorrow
 
 
-def _reach(filters: Filters, end: datetime) -> Iterator[Filters]:
-    """The newest of what matches before `end`, then all of it: to plan a statement over a year of months takes longer
-    than to read a page of one. A preset is looked for once, in all."""
-    recent = end - RECENT
+def _spans(filters: Filters, end: datetime) -> Iterator[Filters]:
+    """What matches before `end`: the newest of it, then the rest. A preset is looked for once, in all.
+
+    To plan a statement over a year of months takes longer than to read a page of one.
+    """
+    recent = max(end, _FIRST + RECENT) - RECENT
     if filters.preset is None and (filters.from_at is None or filters.from_at < recent):
-        yield replace(filters, from_at=recent)
-    yield filters
+        yield replace(filters, from_at=recent, to_at=end)
+        end = recent
+    yield replace(filters, to_at=end)
 
 
 def _find_ascending(search: Search, cursor: Cursor | None) -> tuple[Rows, Cursor]:
@@ -286,13 +291,10 @@ def count_events(filters: Filters) -> Count:
         return Count(_fetch(statement, [*parameters, blocks])[0][0], is_exact=are_all)
     end, count = _end(filters), 0
     if not filters.words:
-        for reached in _reach(replace(filters, to_at=end), end):
-            conditions, parameters = build_matching(reached)
-            where = " AND ".join(conditions)
-            ((count,),) = _fetch(
-                f"SELECT count(*) FROM (SELECT FROM audit_event e WHERE {where} LIMIT {COUNT_CAP + 1}) AS counted",
-                parameters,
-            )
+        for span in _spans(filters, end):
+            conditions, parameters = build_matching(span)
+            some = f"SELECT FROM audit_event e WHERE {' AND '.join(conditions)} LIMIT {COUNT_CAP + 1 - count:d}"
+            count += _fetch(f"SELECT count(*) FROM ({some}) AS counted", parameters)[0][0]
             if count > COUNT_CAP:
                 break
         return Count(min(count, COUNT_CAP), is_exact=count <= COUNT_CAP)

@@ -207,6 +207,27 @@ def test_pages_go_on_from_the_newest_weeks_to_older_times_and_lose_nothing(
     assert [event.id for event in found[:5]] == newest[::-1]
     assert [event.at for event in found[5:]] == [AT + timedelta(seconds=n) for n in range(6, -1, -1)]
     assert count_events(search(agent="a").filters) == queries.Count(12, is_exact=True)
+    assert read_all(search(agent="a", limit=limit, to="0001-01-02T00:00:00Z")) == []
+    until = (AT + timedelta(seconds=3)).isoformat()
+    assert len(read_all(search(agent="a", limit=limit, to=until))) == 3
+    assert len(read_all(search(agent="a", limit=limit, from_=until))) == 9
+
+
+@pytest.mark.parametrize("limit", ["2", "3", "4", "100"])
+def test_what_is_older_than_the_newest_weeks_is_read_once(
+    database: None, owner_connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Also where many events have the instant at which the rest begins."""
+    make_events_at(owner_connection, AT, 6, step=timedelta(0), agent="a")
+    make_events_at(owner_connection, AT + queries.RECENT, 3, step=timedelta(0), agent="a")
+    for shift in (timedelta(0), timedelta(microseconds=1)):
+        until = (AT + queries.RECENT + timedelta(microseconds=1) - shift).isoformat()
+        found = read_all(search(agent="a", limit=limit, to=until))
+        assert len({event.id for event in found}) == len(found) == (6 if shift else 9)
+        assert found == sorted(found, key=lambda event: (event.at, event.id), reverse=True)
+    monkeypatch.setattr(queries, "COUNT_CAP", 8)
+    assert count_events(search(agent="a").filters) == queries.Count(8, is_exact=False)
+    assert count_events(search(agent="a", to=until).filters) == queries.Count(6, is_exact=True)
 
 
 def test_an_event_ahead_of_the_clock_is_found_by_who_asks_for_its_time(
