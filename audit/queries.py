@@ -199,7 +199,7 @@ def _find_spans(search: Search, cursor: ByTime | None) -> list[tuple[Any, ...]]:
 def _in_order() -> Iterator[None]:
     """Statements inside read along an index that has their order, and end where they have enough.
 
-    Of a short time a planner expects few events, and fetches all of them to sort them: too many pages, where it is wrong.
+    Of a short time a planner expects few events, fetches all of them and sorts them: too many pages, where it is wrong.
     """
     setting = "SELECT set_config('enable_bitmapscan', %s, true), set_config('enable_sort', %s, true)"
     with transaction.atomic():
