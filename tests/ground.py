@@ -164,7 +164,10 @@ class Ground:
 
     def _start_servers(self) -> None:
         postgres = BundledPostgres(self.installation, self.postgres_settings)
-        postgres.extra_statements = [f"GRANT SET ON PARAMETER session_replication_role TO {OWNER_ROLE}"]
+        postgres.extra_statements = [
+            f"GRANT SET ON PARAMETER session_replication_role TO {OWNER_ROLE}",
+            f"GRANT pg_checkpoint TO {OWNER_ROLE}",
+        ]
         redis = BundledRedis(self.installation)
         self._servers = [postgres, redis]
         initdb = postgres.begin_initialising()

