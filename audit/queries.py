@@ -197,15 +197,20 @@ def _find_spans(search: Search, cursor: ByTime | None) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def _in_order() -> Iterator[None]:
-    """Statements inside read along an index that has their order, and end where they have enough.
+    """Statements inside read along an index that has their order and their values, and end where they have enough.
 
     Of a short time a planner expects few events, fetches all of them and sorts them: too many pages, where it is wrong.
+    And it takes neighbours in time for neighbours on disk, which writers side by side do not leave: it would go through
+    the newest events and leave out what does not match, a page each, rather than look up the few that do.
     """
-    setting = "SELECT set_config('enable_bitmapscan', %s, true), set_config('enable_sort', %s, true)"
+    setting = (
+        "SELECT set_config('enable_bitmapscan', %s, true), set_config('enable_sort', %s, true),"
+        " set_config('random_page_cost', %s, true)"
+    )
     with transaction.atomic():
-        _fetch(setting, ["off", "off"])
+        _fetch(setting, ["off", "off", "0.1"])
         yield
-        _fetch(setting, ["on", "on"])  # for a transaction around this one
+        _fetch(setting, [None, None, None])  # as they were, for a transaction around this one
 
 
 def _end(filters: Filters) -> datetime:
