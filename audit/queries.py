@@ -1,15 +1,14 @@
-"""The read side: pages of events by key, one event, a plan's story, and what was counted instead of listed."""
+"""The read side: pages of events by key, one event, and a plan's story."""
 # ruff: noqa: S608 - statements are put together from constants here; every value is a parameter.
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from psycopg.errors import QueryCanceled
 
@@ -93,16 +92,6 @@ class Story:
     is_cut: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What was counted and not listed: `unlisted` events of `kind` from `bucket` in the minute that began then."""
-
-    kind: str
-    bucket: str
-    minute: datetime
-    unlisted: int
-
-
 class _Body(msgspec.Struct):
     actor_name: str | None
     data: msgspec.Raw
@@ -170,7 +159,7 @@ def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Curso
         raise FilterError("The cursor is one of an ascending reading.")
     if isinstance(cursor, ByIndex) or (cursor is None and is_by_words(search.filters)):
         return find_down(search, cursor, COLUMNS)
-    with _in_order() if search.filters.preset is None else nullcontext():
+    with _in_order(search.filters):
         rows = _find_spans(search, cursor)
     if len(rows) <= search.limit:
         return rows, None
@@ -196,13 +185,17 @@ def _find_spans(search: Search, cursor: ByTime | None) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def _in_order() -> Iterator[None]:
+def _in_order(filters: Filters) -> Iterator[None]:
     """Statements inside read along an index that has their order and their values, and end where they have enough.
 
     Of a short time a planner expects few events, fetches all of them and sorts them: too many pages, where it is wrong.
     And it takes neighbours in time for neighbours on disk, which writers side by side do not leave: it would go through
-    the newest events and leave out what does not match, a page each, rather than look up the few that do.
+    the events of that time and leave out what does not match, a page each, rather than look up the few that do. Of a
+    preset it knows better.
     """
+    if filters.preset is not None:
+        yield
+        return
     setting = (
         "SELECT set_config('enable_bitmapscan', %s, true), set_config('enable_sort', %s, true),"
         " set_config('random_page_cost', %s, true)"
@@ -210,7 +203,7 @@ def _in_order() -> Iterator[None]:
     with transaction.atomic():
         _fetch(setting, ["off", "off", "0.1"])
         yield
-        _fetch(setting, [None, None, None])  # as they were, for a transaction around this one
+        _fetch(setting, [None, None, None])  # what the session began with, for a transaction around this one
 
 
 def _end(filters: Filters) -> datetime:
@@ -263,7 +256,8 @@ def _find_known(search: Search, edge: ByIndex, until: datetime, cursor: ByTime |
             filters = replace(filters, from_at=None)
             place += " AND (e.at, e.id) > (%s, %s) AND e.at >= %s"
             parameters += [cursor.at, cursor.id, cursor.at]
-        rows = _select(filters, place, parameters, "ASC", search.limit + 1)
+        with _in_order(filters):
+            rows = _select(filters, place, parameters, "ASC", search.limit + 1)
         indexes = read_indexes([row[0] for row in rows])
         found += [row for row in rows if indexes.get(row[0], edge.index) < edge.index]
         if len(found) > search.limit:
@@ -371,17 +365,6 @@ def find_story(*, agent: str, target: str, plan_id: str) -> Story:
             story.append(uncounted.pop(0))
         story.append(event)
     return Story(story + uncounted, is_cut=len(rows) > STORY_CAP)
-
-
-def find_counted(*, since: datetime, until: datetime, kinds: Sequence[Kind] = ()) -> list[Counted]:
-    """What was only counted (beyond the cap of a minute) from `since` to before `until`: newest first, 500 at most."""
-    rows = _fetch(
-        "SELECT kind, bucket, minute, counted - %s FROM audit_counter"
-        " WHERE counted > %s AND minute >= %s AND minute < %s AND (kind = ANY(%s) OR %s)"
-        " ORDER BY minute DESC, kind, bucket LIMIT 500",
-        [settings.EVENT_CAP_PER_MINUTE] * 2 + [since, until, [kind.value for kind in kinds], not kinds],
-    )
-    return [Counted(*row) for row in rows]
 
 
 def _with_payloads(rows: Rows) -> list[EventRow]:

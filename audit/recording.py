@@ -215,7 +215,7 @@ def record_capped(
 
     `bucket` is the agent's name or the peer's address; UNKNOWN_AGENT_BUCKET for every name that nobody registered.
     Locks the counter of kind, bucket and minute until the transaction ends: give it a short one of its own. What was
-    counted and not listed is read by audit.queries.find_counted.
+    counted and not listed is read by audit.summaries.find_counted.
     """
     if kind not in CAPPED_KINDS:
         raise ValueError(f"{kind} is not a capped kind: every one of it is listed.")

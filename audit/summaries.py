@@ -2,19 +2,31 @@
 # ruff: noqa: S608 - statements are put together from constants here; every value is a parameter.
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
+from django.conf import settings
 
 from audit.filters import Filters
 from audit.kinds import Kind
-from audit.queries import COUNT_CAP, find_counted
+from audit.queries import COUNT_CAP
 from audit.windows import fetch, is_cut, patience, window
 
 UNTOLD: Final = ""
 """The field of a conflict whose target did not say what changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted and not listed: `unlisted` events of `kind` from `bucket` in the minute that began then."""
+
+    kind: str
+    bucket: str
+    minute: datetime
+    unlisted: int
 
 
 class _Change(msgspec.Struct):
@@ -118,3 +130,14 @@ def count_unlisted(filters: Filters, *, now: datetime) -> int:
     until = filters.to_at or now + timedelta(minutes=1)
     counted = find_counted(since=since, until=until, kinds=filters.kinds)
     return sum(one.unlisted for one in counted if filters.agent in (None, one.bucket))
+
+
+def find_counted(*, since: datetime, until: datetime, kinds: Sequence[Kind] = ()) -> list[Counted]:
+    """What was only counted (beyond the cap of a minute) from `since` to before `until`: newest first, 500 at most."""
+    rows = fetch(
+        "SELECT kind, bucket, minute, counted - %s FROM audit_counter"
+        " WHERE counted > %s AND minute >= %s AND minute < %s AND (kind = ANY(%s) OR %s)"
+        " ORDER BY minute DESC, kind, bucket LIMIT 500",
+        [settings.EVENT_CAP_PER_MINUTE] * 2 + [since, until, [kind.value for kind in kinds], not kinds],
+    )
+    return [Counted(*row) for row in rows]

@@ -285,6 +285,25 @@ def test_a_deep_page_reads_as_few_blocks_as_the_first(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_page_of_a_frequent_value_is_looked_up_where_neighbours_in_time_are_far_apart_on_disk(
+    database: None, owner_connection: psycopg.Connection[Any], order: str
+) -> None:
+    # As writers side by side leave it: eight operations by turns, each one's hundred in a row on disk.
+    for block in range(20):
+        for number in range(8):
+            at, names = (
+                AT + timedelta(seconds=block * 800 + number),
+                {"operation": f"o{number}", "request_id": "r" * 600},
+            )
+            make_events_at(owner_connection, at, 100, step=timedelta(seconds=8), **names)
+    owner_connection.execute("VACUUM ANALYZE audit_event")
+    asked = search(operation="o3", limit="50", order=order)
+    assert len(find_events(asked).events) == 50
+    assert count_buffers(lambda: find_events(asked)) <= 100
+
+
+@pytest.mark.slow
 def test_a_deep_page_of_a_time_begins_at_its_cursor(database: None, owner_connection: psycopg.Connection[Any]) -> None:
     make_events_at(owner_connection, AT, 40_000, step=timedelta(seconds=1))
     owner_connection.execute("VACUUM ANALYZE audit_event")

@@ -13,8 +13,8 @@ from audit.canonical import PayloadError
 from audit.context import set_request_id
 from audit.kinds import CAPPED_KINDS, TERMINAL_KINDS, UNKNOWN_AGENT_BUCKET, Kind
 from audit.models import Event
-from audit.queries import find_counted
 from audit.recording import SYSTEM, Actor, record, record_capped
+from audit.summaries import find_counted
 from tests.audit.making import AGENT, make_event
 
 
@@ -48,6 +48,17 @@ def test_an_event_s_id_holds_its_millisecond(database: None) -> None:
     recorded = make_event()
     since_1970 = recorded.at - datetime.fromtimestamp(0, UTC)
     assert UUID(recorded.id).int >> 80 == since_1970 // timedelta(milliseconds=1)
+
+
+def test_an_id_holds_its_microsecond_and_its_chance(owner_connection: psycopg.Connection[Any]) -> None:
+    rows = owner_connection.execute(
+        "SELECT at, audit_new_id(at, '\\xff11223344556677')"
+        " FROM (SELECT timestamptz '2026-01-01' + random() * interval '200 years' FROM generate_series(1, 2000)) t (at)"
+    ).fetchall()
+    for at, made in rows:
+        since_1970 = (at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+        assert made.int >> 64 == since_1970 // 1000 << 16 | 0x7000 | since_1970 % 1000 * 4096 // 1000
+        assert made.int & (1 << 64) - 1 == 0xBF11223344556677
 
 
 def test_l123_a_rollback_takes_the_event_its_payload_and_its_place_along(database: None) -> None:
