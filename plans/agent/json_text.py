@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
@@ -15,6 +16,13 @@ JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, J
 
 _LONGEST_INTEGER: Final = 4_000
 """Digits of the longest integer made into an int: CPython refuses more than 4,300 by default. Longer ones stay text."""
+
+DEEPEST: Final = 64
+"""Levels of arrays and objects that are made into values: the desk's own are 32 and a few around them, and CPython
+gives up at about a thousand. What a target nested deeper stays text."""
+
+_MARKS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+"""Strings, whose brackets mean nothing, and brackets."""
 
 
 def freeze(value: object) -> str:
@@ -57,9 +65,31 @@ def members_as_written(text: str) -> dict[str, msgspec.Raw]:
 
 
 def read(body: bytes) -> JsonValue:
-    """The value of an answer's body. ValueError where it is not JSON."""
-    value: JsonValue = json.loads(body.decode(), parse_int=_integer, parse_float=_fraction, parse_constant=_refuse)
+    """The value of an answer's body. ValueError where it is not JSON. Its numbers and its nesting never are the reason:
+    what Python holds no value for, or none that could be written again, is the text it was."""
+    value: JsonValue = json.loads(
+        _shallow(body.decode()), parse_int=_integer, parse_float=_fraction, parse_constant=_refuse
+    )
     return value
+
+
+def _shallow(text: str) -> str:
+    """The text, with whatever lies deeper than `DEEPEST` levels as a string of its own text."""
+    if text.count("[") + text.count("{") <= DEEPEST:
+        return text
+    pieces: list[str] = []
+    done = depth = since = 0
+    for mark in _MARKS.finditer(text):
+        match mark[0]:
+            case "[" | "{":
+                depth += 1
+                since = mark.start() if depth == DEEPEST + 1 else since
+            case "]" | "}":
+                if depth == DEEPEST + 1:
+                    pieces += text[done:since], json.dumps(text[since : mark.end()])
+                    done = mark.end()
+                depth -= 1
+    return "".join([*pieces, text[done:]])
 
 
 def _integer(digits: str) -> Any:

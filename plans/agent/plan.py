@@ -1,16 +1,25 @@
 """A plan as its agent sees it: everything but the token."""
 
-import json
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+import msgspec
+
+from plans.agent import json_text
 from plans.agent.json_text import JsonValue
 from plans.agent.outcomes import Ended, again
 from plans.states import State
 
 FEEDING = "feeding"
 """State, here only, of a plan that the desk has not yet said it received."""
+
+
+class _Touched(msgspec.Struct, frozen=True):
+    """An action's target, which a plan cannot be made without."""
+
+    target: str
+
 
 Origin: TypeAlias = Literal["hosted", "fed"]
 
@@ -42,19 +51,19 @@ class Plan:
     @property
     def inputs(self) -> dict[str, JsonValue]:
         """The inputs it was made with, read anew from the text that was sent; changing them changes no plan."""
-        inputs: dict[str, JsonValue] = json.loads(self.inputs_json)
+        inputs: dict[str, JsonValue] = json_text.read(self.inputs_json.encode())  # type: ignore[assignment]
         return inputs
 
     @property
     def actions(self) -> list[dict[str, JsonValue]]:
         """What would be written, read anew from the text that the target answered."""
-        actions: list[dict[str, JsonValue]] = json.loads(self.actions_json)
+        actions: list[dict[str, JsonValue]] = json_text.read(self.actions_json.encode())  # type: ignore[assignment]
         return actions
 
     @property
     def touches(self) -> frozenset[str]:
-        """The targets of its actions: a write to one of them ends the promise."""
-        return frozenset(str(action["target"]) for action in self.actions)
+        """The targets of its actions: a write to one of them ends the promise. No other value of them is read."""
+        return frozenset(action.target for action in msgspec.json.decode(self.actions_json, type=list[_Touched]))
 
 
 @dataclass(frozen=True, slots=True)

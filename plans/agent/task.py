@@ -14,9 +14,9 @@ from plans.agent.errors import DeskError, ForeignPlan, NotJson, StoreError, Task
 from plans.agent.feeding import TargetAnswer, hide_answer, read_dry_run
 from plans.agent.json_text import compose
 from plans.agent.kept import Untold
-from plans.agent.line import Line
+from plans.agent.line import Line, Patience
 from plans.agent.outcomes import Abandoned, Ended, Outcome, Unavailable
-from plans.agent.plan import Plan, StoredPlan
+from plans.agent.plan import FEEDING, Plan, StoredPlan
 from plans.agent.planning import Request
 from plans.agent.secrets import Secret
 from plans.identifiers import is_identifier
@@ -50,7 +50,11 @@ class Known(NamedTuple):
 
 
 class EndedPlan(NamedTuple):
-    """What became of a plan that was still in flight when the task ended, in the desk's words."""
+    """What became of a plan that was, as far as was known here, still in flight when the task ended.
+
+    The state in the desk's words: `committed` where it was written meanwhile, `unknown` also where the desk could not
+    be asked.
+    """
 
     plan_id: str
     state: str
@@ -232,8 +236,9 @@ class Task:
     def end(self) -> list[EndedPlan]:
         """Ends the task and tells the desk: its plans that are not decided are abandoned. May be repeated.
 
-        Returns, and keeps in `ended`, what became of each plan that was in flight, in the desk's own words. Where the
-        desk cannot be told it warns, and the next run of the store tells it. Raises nothing that would hide why the
+        Returns, and keeps in `ended`, what became of each plan that was in flight, in the desk's own words, also of
+        those that were decided or expired before. Where the desk cannot be told it warns, the plans are `unknown`, and
+        the next run of the store tells it. Raises nothing that would hide why the
         context was left.
         """
         line = self._line
@@ -243,13 +248,19 @@ class Task:
         path = f"/api/v1/tasks/{self.task_id}/end"
         untold = Untold(self.task_id, f"end of task {self.task_id}", path, "{}", telling.now(line))
         kept = line.ledger.end_task(untold)
+        patience = line.patience(line.pace.farewell)
         told = {}
+        can_ask = True
         try:
-            if answer := telling.tell(line, kept, line.patience(line.pace.farewell)):
-                told = _states(answer.members().get("plans"))
+            answer = telling.tell(line, kept, patience)
+            can_ask = answer is not None
+            told = _states(answer.members().get("plans")) if answer is not None else {}
         except DeskError as error:
             telling.warn(f"The desk refused the {kept.what}: {error}")
-        self.ended = [EndedPlan(stored.plan.plan_id, self._fate(stored, told)) for stored in open_plans]
+        for stored in open_plans:
+            state = self._told_fate(stored, told) or (self._asked_fate(stored, patience) if can_ask else None)
+            can_ask = can_ask and state is not None
+            self.ended.append(EndedPlan(stored.plan.plan_id, state or State.UNKNOWN.value))
         return self.ended
 
     def __enter__(self) -> Self:
@@ -272,15 +283,31 @@ class Task:
 
     # its own
 
-    def _fate(self, stored: StoredPlan, told: dict[tuple[str, str], str]) -> str:
+    def _told_fate(self, stored: StoredPlan, told: dict[tuple[str, str], str]) -> str | None:
+        """What the desk's answer to the end says of the plan; None where it does not name it."""
         plan = stored.plan
         state = told.get((plan.target, plan.plan_id))
         if state is None:
-            return stored.state
+            return None
         self._line.ledger.note_state(plan, state)
         if state == State.ABANDONED and not stored.may_be_written:
             self._line.ledger.settle(plan, Abandoned(plan.plan_id, "task_ended"))
         return state
+
+    def _asked_fate(self, stored: StoredPlan, patience: Patience) -> str | None:
+        """The desk names only what was still in flight: of a plan that ended while nothing here asked, its state by
+        id. None where the desk could not be asked in the time that is left."""
+        plan = stored.plan
+        if patience.left == 0:
+            return None
+        try:
+            found = waiting.ask_state(self._line, plan, patience)
+        except DeskError as error:
+            if error.status == 404 and stored.state == FEEDING:
+                return FEEDING  # it never arrived, and nothing sends it any more
+            telling.warn(f"The desk does not say what became of plan {plan.plan_id}: {error}")
+            return State.UNKNOWN.value
+        return None if found is None else self._line.ledger.get_plan(plan).state
 
     def _tell(self, plan: Plan, outcome: Outcome) -> Outcome:
         """The outcome, noted as told: an end that is told again is a replay. A cancelled call tells nobody."""

@@ -129,7 +129,10 @@ class ScriptedDesk:
                 return self._abandon([parts[3]], heard.json["reason"])
             case "end":
                 self.ended_tasks.append(parts[3])
-                return self._abandon([p for p in self.plans if self.plans[p]["task_id"] == parts[3]], "task_ended")
+                return self._abandon(
+                    [p for p, plan in self.plans.items() if plan["task_id"] == parts[3] and plan["state"] not in ENDS],
+                    "task_ended",
+                )
             case "writes":
                 body = heard.json
                 hit = [

@@ -4,13 +4,14 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from plans.agent import Committed, Desk, Plan, Task, TaskEnded, UntoldWarning, Waiting
+from plans.agent import Committed, Desk, DeskUnavailable, Plan, Task, TaskEnded, UntoldWarning, Waiting
 from tests.plans.agent.conftest import make_desk
 from tests.plans.agent.scripted_desk import ScriptedDesk, drop, problem
 
@@ -107,6 +108,67 @@ def test_a_plan_that_is_being_committed_at_the_end_is_reported_as_such(desk: Des
     assert isinstance(task.wait(plan, timeout=1), Committed)
 
 
+@pytest.mark.parametrize("state", ["committed", "conflicted", "rejected", "refused", "abandoned"])
+def test_what_was_decided_while_nothing_asked_is_reported_as_the_desk_says(
+    desk: Desk, server: ScriptedDesk, state: str
+) -> None:
+    with desk.task("t1") as task:
+        plan, left = make_plan(task), task.dry_run("refund", {"invoice_id": "9"}, intent="other")
+        assert isinstance(task.commit(plan), Waiting)
+        server.set_state(plan.plan_id, state, abandonment={"reason": "expired"})
+    assert task.ended == [(plan.plan_id, state), (left.plan_id, "abandoned")]
+    assert [known.state for known in task.plans()] == [state, "abandoned"]
+
+
+def test_what_was_decided_while_nothing_asked_is_reported_by_an_async_task_too(
+    desk: Desk, server: ScriptedDesk
+) -> None:
+    async def work() -> list[tuple[str, str]]:
+        async with desk.async_task("t1") as task:
+            plan = await task.dry_run("refund", {"invoice_id": "4412", "amount_cents": 48000}, intent="refund:t1")
+            await task.commit(plan)
+            server.approve(plan.plan_id)
+        return [(one.plan_id, one.state) for one in task.ended]
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(asyncio.run, work()).result() == [("plan_1", "committed")]
+
+
+def test_what_the_desk_cannot_be_asked_about_at_the_end_is_unknown_within_the_farewell(
+    desk: Desk, server: ScriptedDesk
+) -> None:
+    with desk.task("t1") as task:
+        plans = [task.dry_run("refund", {"invoice_id": str(n)}, intent=f"i{n}") for n in range(20)]
+        for plan in plans:
+            server.approve(plan.plan_id)
+        server.next("state", *[drop()] * 5000)
+        began = time.monotonic()
+    assert time.monotonic() - began < 3
+    assert task.ended == [(plan.plan_id, "unknown") for plan in plans]
+
+
+def test_a_desk_that_does_not_know_the_plan_any_more_says_so_aloud(desk: Desk, server: ScriptedDesk) -> None:
+    task = desk.task("t1")
+    plan = make_plan(task)
+    server.set_state(plan.plan_id, "committed")
+    server.next("state", problem(404, "not-found"))
+    with pytest.warns(UntoldWarning, match="what became of plan plan_1"):
+        task.end()
+    assert task.ended == [(plan.plan_id, "unknown")]
+
+
+def test_a_plan_that_never_reached_the_desk_is_reported_as_such(desk: Desk, server: ScriptedDesk) -> None:
+    answer = (
+        '{"plan_id": "plan_r", "plan_token": "pt_remote_1", "expires_at": "2099-01-01T00:00:00Z",'
+        ' "input_fingerprint": "f", "actions": [{"op": "update", "target": "a/1", "field": "b", "to": 1}]}'
+    )
+    with desk.task("t1") as task:
+        server.next("feed", *[drop()] * 500)
+        with pytest.raises(DeskUnavailable):
+            task.submit("ledger", "post", {}, answer)
+    assert task.ended == [("plan_r", "feeding")]
+
+
 @pytest.mark.slow
 def test_o97_an_approval_at_the_instant_of_the_end_is_reported_as_the_desk_says(
     desk: Desk, server: ScriptedDesk
@@ -127,7 +189,8 @@ def test_a_desk_that_cannot_be_reached_at_the_end_is_said_aloud_and_told_by_the_
         server.next("end", *[drop()] * 500)
         with pytest.warns(UntoldWarning, match="end of task t1"), desk.task("t1") as task:
             plan = make_plan(task)
-        assert task.ended == [(plan.plan_id, "pending")]
+        assert task.ended == [(plan.plan_id, "unknown")]
+        assert server.at("state") == []
         assert server.ended_tasks == []
     server.script.clear()
     with make_desk(server, base_url, folder) as desk:

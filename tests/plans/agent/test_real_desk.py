@@ -89,6 +89,20 @@ def test_a_person_approves_and_the_agent_that_waits_is_told(real: Desk) -> None:
     assert task.ended == []
 
 
+def test_what_people_decide_before_the_end_is_what_the_end_reports(real: Desk) -> None:
+    with real.task("t1") as task:
+        rejected = task.dry_run("refund", {**REFUND, "amount_cents": 1}, intent="refund:t0")
+        row = row_of(rejected.plan_id)
+        person = makers.make_person("reviewer")
+        reject_plan(plan_pk=row.pk, person=person, seen_digest=shown_digest(row), reason="no")
+        written = task.dry_run("refund", REFUND, intent="refund:t1")
+        assert isinstance(task.commit(written), Waiting)
+        approve(written.plan_id)
+        left = task.dry_run("address.update", {"customer_id": "77", "address": "2 Mill Lane"})
+    states = [(rejected, "rejected"), (written, "committed"), (left, "abandoned")]
+    assert task.ended == [(plan.plan_id, state) for plan, state in states]
+
+
 def test_a_rejection_reaches_the_agent_with_its_reason(real: Desk) -> None:
     with real.task("t1") as task:
         plan = task.dry_run("refund", REFUND, intent="refund:t1")

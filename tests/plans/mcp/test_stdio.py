@@ -109,6 +109,17 @@ def test_waiting_is_a_result_and_the_decision_is_read_later(session: Session) ->
     assert Invoice.objects.get(pk="4412").refunded_cents == 48_000
 
 
+def test_what_was_approved_and_never_asked_for_again_is_said_to_be_written(session: Session) -> None:
+    async def scenario(client: Client) -> str:
+        plan = await call(client, "refund_dry_run", **REFUND)
+        assert (await call(client, "commit_plan", **named(plan)))["outcome"] == "waiting"
+        await asyncio.to_thread(approve, plan["plan_id"])
+        return str(plan["plan_id"])
+
+    plan_id = session.run(scenario)
+    assert session.said == f"Task ticket-1 has ended: {plan_id} committed.\n"
+
+
 def test_a_conflict_is_a_result_that_says_what_changed(session: Session) -> None:
     async def scenario(client: Client) -> None:
         plan = await call(client, "address_update_dry_run", **MOVE)
