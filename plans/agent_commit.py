@@ -25,6 +25,7 @@ from plans.errors import (
     Refused,
     StillCommitting,
     TargetBusy,
+    Unavailable,
 )
 from plans.faultpoints import reach
 from plans.hosted_commit import apply_hosted
@@ -33,6 +34,7 @@ from plans.models import Agent, Approval, IdempotencyKey, Plan
 from plans.states import State
 
 POLL = 0.1  # seconds between two looks at an attempt of somebody else
+UNCONFIRMED_RETRY_AFTER = 5  # seconds; targets are asked about the plans they have received as often
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +218,14 @@ def _attempt(
         )
         return ApprovalRequired(sentence, plan_id=plan.plan_id, review_url=answers.review_url(plan))
     if plan.policy.refuses_unconfirmed and not plan.is_hosted and not plan.has_confirmed_actions:
-        sentence = "Its target has not confirmed this plan yet, and the policy asks for that."
-        return ApprovalRequired(sentence, plan_id=plan.plan_id, review_url=answers.review_url(plan))
+        # Nobody has to approve, so nothing tells the agent when to come back but this: it keeps its token, and does.
+        refusal = Unavailable(
+            "Its target has not confirmed this plan yet, and the policy asks for that. Nothing was sent.",
+            plan_id=plan.plan_id,
+            retry_after_seconds=UNCONFIRMED_RETRY_AFTER,
+        )
+        refusal.headers["Retry-After"] = str(UNCONFIRMED_RETRY_AFTER)
+        return refusal
     if not plan.is_hosted:
         places.enter_context(place_at(plan.target_id, patience=AT_ONCE))  # waiting for one would hold the plan's row
     _bind(plan, agent, presented, payload, at)

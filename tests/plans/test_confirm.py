@@ -5,7 +5,7 @@ import pytest
 from plans import clock, schema
 from plans.agent_commit import Presented, commit_by_agent
 from plans.confirm import confirm_plan
-from plans.errors import ApprovalRequired, DecisionRefused
+from plans.errors import DecisionRefused, Unavailable
 from plans.models import Approval, Plan
 from plans.reconcile import confirm_received
 from plans.review import approve_plan
@@ -122,8 +122,9 @@ def test_a_policy_that_refuses_unconfirmed_plans_binds_people_and_agents_alike(s
     body = stub_target.new_plan(is_known=False)
     plan = receive(make_agent(target).agent, feed_data(target.name, plan=body))
     presented = Presented("key-1", None, body["plan_token"], body["input_fingerprint"])
-    with pytest.raises(ApprovalRequired, match="not confirmed"):
+    with pytest.raises(Unavailable, match="not confirmed") as not_yet:
         commit_by_agent(agent=plan.agent, operation=plan.operation, presented=presented)
+    assert not_yet.value.headers["Retry-After"] == "5"
     with pytest.raises(DecisionRefused) as refused:
         approve(plan)
     assert (refused.value.code, refused.value.status) == ("unconfirmed", 403)

@@ -382,6 +382,20 @@ def test_policy_can_ask_for_a_fact_on_every_plan(stub_target):
     assert 'name="fact"' in client_of().get(url_of(make_plan(target=target))).content.decode()
 
 
+def test_a_plan_that_waits_for_its_targets_word_alone_says_so():
+    target = make_target(approvals=0)
+    free = make_plan(target=target)
+    policy_of(target, refuses_unconfirmed=True)
+    plan = make_plan(target=target)
+    said = "No approval is needed: the agent may write this by itself"
+    assert f"{said}, once its target has confirmed it." in text_of(client_of().get(url_of(plan)))
+    Plan.objects.filter(pk=plan.pk).update(has_confirmed_actions=True)
+    for one in (free, plan):
+        page = text_of(client_of().get(url_of(one)))
+        assert f"{said}." in page
+        assert "once its target" not in page
+
+
 def test_an_approval_says_who_gave_it_and_when(stub_target):
     plan = plan_at(stub_target, approvals=2)
     tom = make_person("reviewer", name="Tom Okafor")

@@ -18,16 +18,20 @@ from plans.agent import (
     PlanRefused,
     Rejected,
     Stale,
+    Unavailable,
     Waiting,
 )
+from plans.confirm import confirm_plan
 from plans.demo.models import Customer, Invoice
 from plans.models import Plan as Row
+from plans.models import Target
 from plans.review import approve_plan, reject_plan
 from plans.schema import shown_digest
 from tests import makers
 from tests.fixtures import Site
 from tests.plans.demo.makers import make_invoice
 from tests.stub_target import StubTarget
+from tests.unknown_plans import says
 
 REFUND = {"invoice_id": "4412", "amount_cents": 48_000}
 PACE = Pace(patience=10, farewell=5, first_delay=0.05)
@@ -162,4 +166,24 @@ def test_a_remote_plan_is_fed_once_and_committed_through_the_desk(real: Desk, st
         assert plan.idempotency_key == row_of(plan.plan_id).idempotency_key
         assert isinstance(task.commit(plan), Committed)
     assert stub_target.applied == 1
+    assert {call.key for call in stub_target.commits} == {plan.idempotency_key}
+
+
+def test_a_plan_that_waits_for_its_targets_word_alone_is_committed_once_it_came(
+    site: Site, made: makers.MadeAgent, stub_target: StubTarget, tmp_path: Path
+) -> None:
+    makers.policy_of(Target.objects.get(name="ledger"), refuses_unconfirmed=True)
+    answer = stub_target.new_plan(is_known=False)
+    store, secret = FileStore(tmp_path / "agent"), made.webhook_secret
+    pace = Pace(patience=1, farewell=5, first_delay=0.05)
+    with (
+        Desk(site.url, made.api_key, agent="bot", webhook_secret=secret, store=store, pace=pace) as desk,
+        desk.task("t1") as task,
+    ):
+        plan = task.submit("ledger", "limit.update", {"account": "ACC-104", "limit": 250}, answer)
+        assert task.commit(plan) == Unavailable(plan.plan_id)
+        assert stub_target.commits == []
+        stub_target.script_look_ups(plan.plan_id, says(row_of(plan.plan_id), "pending", actions=answer["actions"]))
+        confirm_plan(plan_pk=row_of(plan.plan_id).pk)
+        assert isinstance(task.commit(plan), Committed)
     assert {call.key for call in stub_target.commits} == {plan.idempotency_key}
