@@ -1,5 +1,8 @@
 """The one writer: in the transaction of the change, for registered kinds, and never a flood."""
 
+import hashlib
+import hmac
+import json
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -59,6 +62,55 @@ def test_an_id_holds_its_microsecond_and_its_chance(owner_connection: psycopg.Co
         since_1970 = (at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
         assert made.int >> 64 == since_1970 // 1000 << 16 | 0x7000 | since_1970 % 1000 * 4096 // 1000
         assert made.int & (1 << 64) - 1 == 0xBF11223344556677
+
+
+def test_what_a_writer_s_search_path_names_is_not_what_the_log_calls(
+    owner_connection: psycopg.Connection[Any],
+) -> None:
+    """Functions and operators of the same names before PostgreSQL's own, as whoever may make a schema could have."""
+    mine = (
+        "FUNCTION mine.{}(bytea) RETURNS bytea LANGUAGE sql AS 'SELECT $1'",
+        "FUNCTION mine.{}(bytea, integer, integer) RETURNS bytea LANGUAGE sql AS 'SELECT $1'",
+        "FUNCTION mine.{}(text, name) RETURNS bytea LANGUAGE sql AS $$ SELECT '\\x00'::bytea $$",
+        "FUNCTION mine.{}(bytea, text) RETURNS text LANGUAGE sql AS $$ SELECT '00' $$",
+        "FUNCTION mine.{}(timestamp, text) RETURNS text LANGUAGE sql AS $$ SELECT '190001' $$",
+        "FUNCTION mine.{}(uuid) RETURNS bytea LANGUAGE sql AS $$ SELECT '\\x00'::bytea $$",
+        "FUNCTION mine.{}() RETURNS timestamptz LANGUAGE sql AS $$ SELECT timestamptz '1900-01-01' $$",
+    )
+    names = (
+        ("sha256", "sha512"),
+        ("substr",),
+        ("convert_to",),
+        ("encode",),
+        ("to_char",),
+        ("uuid_send",),
+        ("clock_timestamp",),
+    )
+    with owner_connection.transaction(force_rollback=True):
+        owner_connection.execute("CREATE SCHEMA mine")
+        for form, called in zip(mine, names, strict=True):
+            for name in called:
+                owner_connection.execute("CREATE " + form.format(name))
+        owner_connection.execute(
+            "CREATE FUNCTION mine.glue(bytea, bytea) RETURNS bytea LANGUAGE sql AS 'SELECT $1';"
+            "CREATE OPERATOR mine.|| (LEFTARG = bytea, RIGHTARG = bytea, FUNCTION = mine.glue);"
+            "SET LOCAL search_path = mine, pg_catalog, public"
+        )
+        assert owner_connection.execute("SELECT clock_timestamp()").fetchone() == (datetime(1900, 1, 1, tzinfo=UTC),)
+        event_id, at = owner_connection.execute(
+            "SELECT * FROM audit_record('plan.viewed', 'system', 'x', '{}')"
+        ).fetchall()[0]
+        owner_connection.execute("SET LOCAL search_path = public")
+        rows = owner_connection.execute(
+            "SELECT e.leaf, p.salt, now() FROM audit_event e JOIN audit_payload p ON p.event_id = e.id WHERE e.id = %s",
+            [event_id],
+        ).fetchall()
+        leaf, salt, now = rows[0]
+        told = json.loads(leaf)
+        assert told["id"] == str(event_id)
+        assert told["commitment"] == hmac.new(salt, b"{}", hashlib.sha256).hexdigest()
+        assert len(salt) == 32
+        assert abs(at - now) < timedelta(minutes=1)
 
 
 def test_l123_a_rollback_takes_the_event_its_payload_and_its_place_along(database: None) -> None:
