@@ -1,6 +1,7 @@
 """Every refusal of the desk: its slug, its HTTP status, what it says of the plan, and what to do next."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
@@ -23,24 +24,60 @@ class Sentence(str):
         made.template, made.values = template, values
         return made
 
+    @classmethod
+    def of(cls, template: str, values: dict[str, Any]) -> "Sentence":
+        """One whose template or values somebody else may have spelled: never raises, whatever they hold."""
+        made = super().__new__(cls, fill(template, values))
+        made.template, made.values = template, values
+        return made
+
+
+_PLACE: Final = re.compile(r"%(?:%|\((\w+)\)([sdr]))")
+
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """The template with its values put in. Unlike `%`, it never raises and knows no width: a place that it cannot fill
+    stays as it is spelled."""
+
+    def one(place: re.Match[str]) -> str:
+        name = place[1]
+        if name is None:
+            return "%"
+        if name not in values:
+            return place[0]
+        return repr(values[name]) if place[2] == "r" else str(values[name])
+
+    return _PLACE.sub(one, template) if values else template
+
 
 _KEPT: Final = '{"sentence": '
 
 
 def keep(sentence: Sentence) -> str:
-    """A sentence for a column of text, from which it can be said in any language later."""
-    if not sentence.values:
+    """A sentence for a column of text that nothing else writes, from which `kept` says it in any language later."""
+    if not sentence.values and not sentence.startswith(_KEPT):
         return str(sentence)
     plain = {name: value if isinstance(value, int) else str(value) for name, value in sentence.values.items()}
     return _KEPT + json.dumps(sentence.template) + ', "values": ' + json.dumps(plain) + "}"
 
 
 def kept(text: str) -> str:
-    """What `keep` wrote, as a sentence again; any other text is given back as it is."""
-    if isinstance(text, Sentence) or not text.startswith(_KEPT):
+    """What `keep` wrote, as a sentence again; any other text is given back as it is.
+
+    Only for a column that `keep` writes: what somebody else says must not be taken for a sentence of the desk.
+    """
+    if not text.startswith(_KEPT):
         return text
-    found = json.loads(text)
-    return Sentence(found["sentence"], **found["values"])
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    template, values = found["sentence"], found.get("values")
+    if not isinstance(template, str) or not isinstance(values, dict):
+        return text
+    if not all(isinstance(value, str | int) for value in values.values()):
+        return text
+    return Sentence.of(template, values)
 
 
 class Refused(Exception):

@@ -2,16 +2,19 @@
 
 from django.utils.translation import gettext
 
-from plans.errors import Sentence, kept
+from plans.errors import Sentence, fill, kept
 
 
 def in_words(text: str) -> str:
-    """The sentence as people read it here; a plain text is looked up whole, and one that was kept is put together."""
+    """The sentence as people read it here; a plain text is looked up whole, and nothing in it is ever read as more."""
     if not text:
         return ""
-    text = kept(text)
     if not isinstance(text, Sentence):
         return gettext(text)
     values = {name: in_words(value) if isinstance(value, Sentence) else value for name, value in text.values.items()}
-    template = gettext(text.template)
-    return template % values if values else template
+    return fill(gettext(text.template), values)
+
+
+def kept_in_words(text: str) -> str:
+    """A column that `plans.errors.keep` writes, as people read it here. For no other: a target's words are its own."""
+    return in_words(kept(text))

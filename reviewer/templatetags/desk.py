@@ -10,7 +10,7 @@ from plans import spelling
 from plans.changes import Kind, Value
 from reviewer.compare import Span
 from reviewer.moments import Moment
-from reviewer.said import in_words
+from reviewer.said import in_words, kept_in_words
 from reviewer.templatetags.icons import DRAWINGS
 
 register = template.Library()
@@ -106,6 +106,12 @@ def when(context: Context, moment: Moment | None) -> SafeString:
 def said(text: str) -> str:
     """A sentence of the domain in the reader's language."""
     return in_words(text)
+
+
+@register.filter
+def kept(text: str) -> str:
+    """A column that `plans.errors.keep` writes, in the reader's language. For no other column."""
+    return kept_in_words(text)
 
 
 @register.filter

@@ -14,7 +14,7 @@ from reviewer.access import actor_of
 from reviewer.admin_forms import CallbacksForm, chosen_plans
 from reviewer.moments import Clock
 from reviewer.rows import url_of
-from reviewer.said import in_words
+from reviewer.said import kept_in_words
 from reviewer.views import PersonRequest, clock_for
 from reviewer.views.admin import Outcome, admin_page, show_admin
 from reviewer.words import Badge
@@ -60,7 +60,7 @@ def _row(callback: Callback, clock: Clock) -> dict[str, Any]:
     tries = [
         {
             "at": clock.at(attempt.tried_at, exact=True),
-            "detail": in_words(attempt.detail),
+            "detail": kept_in_words(attempt.detail),
             "is_delivered": attempt.is_delivered,
         }
         for attempt in sorted(callback.tries.all(), key=lambda attempt: attempt.pk)
