@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -217,6 +218,32 @@ class PackEvent(msgspec.Struct):
     payload: str | None
 
 
+class Closing(msgspec.Struct):
+    """An export's last record, or a pack's manifest: what was asked for, and the checkpoint over it."""
+
+    rows: int
+    filters: dict[str, Any]
+    from_index: int
+    checkpoint: str | None
+    key: str | None
+
+    @property
+    def is_of_everything(self) -> bool:
+        """Whether nothing was left out: no filter, and from the first place on."""
+        return not self.filters and not self.from_index
+
+
+class ExportRecord(msgspec.Struct):
+    """A line of a JSONL export. What the event says is not read: its numbers may be such as Python cannot hold."""
+
+    index: int | None = None
+    leaf_hash: str | None = None
+    export: msgspec.Raw = msgspec.Raw()
+
+
+_RECORD = msgspec.json.Decoder(ExportRecord)
+
+
 def verify_file(path: Path, *, key: str | None = None, witnesses: Sequence[str] = ()) -> Report:
     """Verifies an evidence pack (.zip) or a JSONL export. Raises ValueError where the file is neither."""
     if zipfile.is_zipfile(path):
@@ -229,7 +256,7 @@ def _verify_pack(pack: zipfile.ZipFile, key: str | None, witnesses: Sequence[str
     report = Report()
     try:
         note = pack.read("checkpoint.txt").decode()
-        manifest = json.loads(pack.read("manifest.json"))
+        manifest = msgspec.json.decode(pack.read("manifest.json"), type=Closing)
         verifier = _choose_key(report, key, pack.read("key.txt").decode().strip())
         report.against = open_checkpoint(note, verifier)
     except KeyError as missing:
@@ -238,18 +265,24 @@ def _verify_pack(pack: zipfile.ZipFile, key: str | None, witnesses: Sequence[str
         report.break_at(None, f"The checkpoint does not verify. {error}")
         return report
     count = erased = 0
+    after = -1
     with pack.open("events.jsonl") as lines:
         for line in lines:
             event = msgspec.json.decode(line, type=PackEvent)
             count += 1
             erased += event.payload is None
+            if event.index <= after:
+                report.break_at(event.index, "It is not where it belongs: a pack is in the order of places.")
+            after = event.index
             _check_pack_event(report, pack, event, verifier)
-    if count != manifest["rows"]:
-        report.break_at(None, f"The pack holds {count} events and was made with {manifest['rows']}.")
+    if count != manifest.rows:
+        report.break_at(None, f"The pack holds {count} events and was made with {manifest.rows}.")
+    if manifest.is_of_everything and count != report.against.size:
+        report.break_at(None, f"The pack is of everything and holds {count} of {report.against.size} events.")
     report.proven.append(f"{count - erased} events with their payloads are in the log at the places they name.")
     if erased:
         report.not_proven.append(f"What {erased} of the events said: their payloads were erased. Their places stand.")
-    if manifest["filters"]:
+    if not manifest.is_of_everything:
         report.not_proven.append("That these are all the events that match: a pack proves what is in it.")
     check_witnesses(report, [(Verifier.parse(witness), note) for witness in witnesses])
     report.not_proven.append(NEVER_PROVEN)
@@ -281,44 +314,88 @@ def _check_pack_event(report: Report, pack: zipfile.ZipFile, event: PackEvent, v
 def _verify_export(path: Path, key: str | None, witnesses: Sequence[str]) -> Report:
     """Of an export of everything, the root over its leaf hashes; of any other, that none is missing at its end."""
     report, tree, count, closing = Report(), GrowingTree(), 0, None
-    with path.open("rb") as lines:
-        for line in lines:
-            try:
-                record = msgspec.json.decode(line)
-            except msgspec.DecodeError as error:
-                raise ValueError(f"Line {count + 1} is no JSON. {error}") from None
-            if "export" in record:
-                closing = record["export"]
-                break
-            if record["index"] == count == tree.size:
-                tree.push(bytes.fromhex(record["leaf_hash"]))
-            count += 1
+    for record in _read_records(path):
+        if closing is not None:
+            report.break_at(None, "The export goes on behind its closing line.")
+            break
+        if record.export:
+            closing = msgspec.json.decode(record.export, type=Closing)
+            continue
+        if record.index == count == tree.size and (leaf_hash := _read_hash(record)) is not None:
+            tree.push(leaf_hash)
+        count += 1
     if closing is None:
         report.break_at(None, "The export has no closing line: it was cut.")
         return report
-    if closing["rows"] != count:
-        report.break_at(None, f"The export holds {count} events and was made with {closing['rows']}.")
-    if closing["checkpoint"] is None:
+    if closing.rows != count:
+        report.break_at(None, f"The export holds {count} events and was made with {closing.rows}.")
+    report.not_proven.append(
+        "What the records say: an export has leaf hashes, and not what they are of. Only an evidence pack shows that."
+    )
+    if closing.checkpoint is None:
         report.not_proven.append("Anything by signature: no checkpoint was signed when the export was made.")
         return report
     try:
-        verifier = _choose_key(report, key, closing["key"])
-        report.against = open_checkpoint(closing["checkpoint"], verifier)
+        verifier = _choose_key(report, key, closing.key or "")
+        report.against = open_checkpoint(closing.checkpoint, verifier)
     except NoteError as error:
         report.break_at(None, f"The checkpoint does not verify. {error}")
         return report
-    is_everything = not closing["filters"] and not closing["from_index"]
-    if is_everything and tree.size < count:
-        report.break_at(tree.size, "The export goes on with another place: a record is missing, or was moved.")
-    elif not is_everything or report.against.size > tree.size:
-        report.not_proven.append("Each event by itself: an export of everything shows that, or an evidence pack.")
-    elif report.against.size == tree.size and tree.root() != report.against.root:
-        report.break_at(None, "The leaf hashes are not those that the checkpoint signs.")
-    elif report.against.size == tree.size:
-        report.proven.append(f"The leaf hashes of all {count} events are those that the checkpoint signs.")
-    check_witnesses(report, [(Verifier.parse(witness), closing["checkpoint"]) for witness in witnesses])
+    if closing.is_of_everything:
+        _check_everything(report, report.against, path, tree, count)
+    else:
+        report.not_proven.append(
+            "That the records are in the log, and that they are all that match: an export of everything shows which"
+            " leaf hashes the checkpoint signs, an evidence pack proves each event that is in it."
+        )
+    check_witnesses(report, [(Verifier.parse(witness), closing.checkpoint) for witness in witnesses])
     report.not_proven.append(NEVER_PROVEN)
     return report
+
+
+def _check_everything(report: Report, against: Checkpoint, path: Path, tree: GrowingTree, count: int) -> None:
+    """Holds the leaf hashes of an export of everything, which never has fewer than its checkpoint, against that."""
+    if tree.size < count:
+        report.break_at(tree.size, "The export goes on with another place: a record is missing, or was moved.")
+    elif tree.size < against.size:
+        report.break_at(
+            tree.size, f"The export holds {count} events, and its checkpoint signs {against.size}: it was cut."
+        )
+    elif (tree if tree.size == against.size else _grow(path, against.size)).root() != against.root:
+        report.break_at(None, "The leaf hashes are not those that the checkpoint signs.")
+    elif tree.size == against.size:
+        report.proven.append(f"The leaf hashes of all {count} events are those that the checkpoint signs.")
+    else:
+        report.proven.append(f"The leaf hashes of the first {against.size} events are those that the checkpoint signs.")
+        report.not_proven.append(
+            f"The {count - against.size} events behind those: the checkpoint was signed before they had their places."
+        )
+
+
+def _read_records(path: Path) -> Iterator[ExportRecord]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield _RECORD.decode(line)
+            except msgspec.DecodeError as error:
+                raise ValueError(f"Line {number} is no record of an export. {error}") from None
+
+
+def _read_hash(record: ExportRecord) -> bytes | None:
+    """The record's leaf hash; None where it is none."""
+    try:
+        leaf_hash = bytes.fromhex(record.leaf_hash or "")
+    except ValueError:
+        return None
+    return leaf_hash if len(leaf_hash) == hashlib.sha256().digest_size else None
+
+
+def _grow(path: Path, size: int) -> GrowingTree:
+    """The tree over the first `size` records, which were seen to be in their places."""
+    tree = GrowingTree()
+    for record in islice(_read_records(path), size):
+        tree.push(bytes.fromhex(record.leaf_hash or ""))
+    return tree
 
 
 def _choose_key(report: Report, given: str | None, enclosed: str) -> Verifier:

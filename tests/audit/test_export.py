@@ -21,7 +21,7 @@ from audit.kinds import Kind
 from audit.models import Event
 from audit.proofs import ask_django
 from audit.recording import SYSTEM, Actor
-from audit.verify import verify_file
+from audit.verify import main, verify_file
 from tests.audit.auditing import assert_problem, told
 from tests.audit.independent import independent
 from tests.audit.making import make_event
@@ -296,6 +296,87 @@ def test_an_export_of_everything_verifies_offline_and_shows_a_deletion(client: C
         assert not verify_file(file).is_whole
 
 
+def export_everything() -> bytes:
+    form, request = parse_export([("format", ["jsonl"])])
+    return b"".join(begin_export(request, actor=SYSTEM, via="test", form=form).stream())
+
+
+def close_anew(lines: list[bytes], **changed: Any) -> bytes:
+    """These records behind a closing line that says what it must for them to be all."""
+    *records, last = lines
+    closing = json.loads(last)["export"] | {"rows": len(records)} | changed
+    return b"".join([*records, json.dumps({"export": closing}).encode() + b"\n"])
+
+
+def test_an_export_cut_at_its_end_is_damaged_whatever_its_closing_line_says(client: Client, tmp_path: Path) -> None:
+    for number in range(7):
+        make_event(data={"n": number})
+    sequence(tmp_path)
+    lines = export_everything().splitlines(keepends=True)
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(close_anew(lines))
+    assert verify_file(file).is_whole
+    for kept in range(7):
+        file.write_bytes(close_anew([*lines[:kept], lines[-1]]))
+        report = verify_file(file)
+        assert (report.is_whole, report.first_bad_index) == (False, kept)
+        assert main([str(file)]) == 1
+    file.write_bytes(b"".join(lines) + lines[3])
+    assert not verify_file(file).is_whole
+
+
+def test_an_export_says_that_it_does_not_prove_what_its_records_say(client: Client, tmp_path: Path) -> None:
+    """A leaf's commitment is not in it: an edited text is not seen, and that is said."""
+    for number in range(3):
+        make_event(agent="a", data={"n": number})
+    sequence(tmp_path)
+    file = tmp_path / "export.jsonl"
+    for content in (export_everything(), read(client, format="jsonl", agent="a")):
+        file.write_bytes(content.replace(b'"n":1', b'"n":5'))
+        report = verify_file(file)
+        assert report.is_whole
+        assert any(line.startswith("What the records say:") for line in report.not_proven)
+        assert not any("an export of everything shows that" in line for line in report.not_proven)
+    for old, new in ((b'"leaf_hash":"', b'"leaf_hash":"00'), (b'"leaf_hash":"', b'"leaf_hash":"x')):
+        file.write_bytes(export_everything().replace(old, new))
+        assert not verify_file(file).is_whole
+
+
+def test_an_export_longer_than_its_checkpoint_is_held_against_it_as_far_as_that_goes(
+    client: Client, tmp_path: Path
+) -> None:
+    for number in range(5):
+        make_event(data={"n": number})
+    sequence(tmp_path)
+    for number in range(3):
+        make_event(data={"n": number})
+    content = export_everything()
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(content)
+    report = verify_file(file)
+    assert report.is_whole
+    assert report.against is not None
+    assert report.against.size == 5
+    assert "The leaf hashes of the first 5 events are those that the checkpoint signs." in report.proven
+    assert any(line.startswith("The 3 events behind those:") for line in report.not_proven)
+    lines = content.splitlines(keepends=True)
+    record = json.loads(lines[2])
+    record["leaf_hash"] = json.loads(lines[6])["leaf_hash"]
+    file.write_bytes(b"".join([*lines[:2], json.dumps(record).encode() + b"\n", *lines[3:]]))
+    assert not verify_file(file).is_whole
+
+
+def test_a_number_that_python_cannot_hold_is_no_damage(client: Client, tmp_path: Path) -> None:
+    make_event(data={"inputs": RawJson('{"a":1e400,"b":' + "9" * 5000 + "}")})
+    sequence(tmp_path)
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(export_everything())
+    assert verify_file(file).is_whole
+    assert main([str(file)]) == 0
+    file.write_bytes(b"{}\nno\n")
+    assert main([str(file)]) == 2
+
+
 def test_ocsf_records_are_valid_api_activity(client: Client) -> None:
     embedded = independent("ocsf_json_schema.embedded")
     schema = embedded.OcsfJsonSchemaEmbedded(independent("ocsf_json_schema.loader").get_ocsf_schema("1.6.0"))
@@ -354,6 +435,40 @@ def test_an_evidence_pack_proves_each_event_offline(pack: Path) -> None:
 def test_a_pack_that_was_changed_is_not_whole(pack: Path, name: str, old: bytes, new: bytes) -> None:
     change(pack, name, old, new)
     assert not verify_file(pack).is_whole
+
+
+def test_a_pack_of_everything_without_one_of_its_events_is_not_whole(client: Client, tmp_path: Path) -> None:
+    for number in range(4):
+        make_event(data={"n": number})
+    sequence(tmp_path)
+    content = read(client, format="evidence")
+    pack = tmp_path / "pack.zip"
+    incomplete = "That these are all the events that match: a pack proves what is in it."
+
+    def lose(**manifest: Any) -> list[str]:
+        pack.write_bytes(content)
+        with zipfile.ZipFile(pack) as opened:
+            members = {name: opened.read(name) for name in opened.namelist()}
+        lines = members["events.jsonl"].splitlines(keepends=True)
+        told = json.loads(members["manifest.json"])
+        lines = manifest.pop("lines", lambda given: given)(lines)
+        told |= {"rows": len(lines), **manifest}
+        members |= {"events.jsonl": b"".join(lines), "manifest.json": json.dumps(told).encode()}
+        with zipfile.ZipFile(pack, "w") as opened:
+            for name, value in members.items():
+                opened.writestr(name, value)
+        report = verify_file(pack)
+        return report.not_proven if report.is_whole else []
+
+    untouched = lose()
+    assert untouched
+    assert incomplete not in untouched
+    assert lose(lines=lambda given: given[:-1]) == []
+    assert lose(lines=lambda given: [given[0], *given[2:]]) == []
+    assert lose(lines=lambda given: [given[0], given[0], *given[2:]]) == []
+    # What says of itself that it is a part is told to be one.
+    assert incomplete in lose(lines=lambda given: given[1:], from_index=1)
+    assert incomplete in lose(lines=lambda given: given[1:], filters={"agent": "a"})
 
 
 def change(pack: Path, name: str, old: bytes, new: bytes) -> None:
