@@ -168,13 +168,14 @@ def carry_out(call: Call) -> Plan:
     """
     assert not connection.in_atomic_block, "a target is never called inside a transaction"
     reach("claim-on-disk", call.plan_pk)
+    read_from = time.monotonic()  # before `at` is read: what passes in between only makes less of the time that is left
     plan, at = plan_sql.get_plan_to_send(call.plan_pk)
     if plan.token_sealed is None:
         return settle(call.attempt_pk, Unsent("Nothing was sent: the plan had ended."))
     token, where = vault.open_token(plan), address(plan)
     spare = settings.CLAIM_OVERDUE_AFTER - settings.COMMIT_TIMEOUT
     left = plan.expires_at - at
-    send_before = min(call.claimed + spare.total_seconds(), time.monotonic() + left.total_seconds())
+    send_before = min(call.claimed + spare.total_seconds(), read_from + left.total_seconds())
     if time.monotonic() >= send_before:
         return settle(call.attempt_pk, Unsent("Nothing was sent: the time for it had passed."))
     reply = remote_target().commit(

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from plans import schema
+from plans import plan_sql, schema
 from plans.commit import Call, carry_out
 from plans.errors import DecisionRefused
 from plans.freshness import bring_up_to_date
@@ -197,6 +197,28 @@ def test_a_worker_that_slept_between_claim_and_call_sends_nothing(stub_target, m
     assert (refused.value.code, refused.value.status) == ("nothing-sent", 503)
     assert stub_target.commits == []
     assert reread(plan).state == "pending"
+    assert events_of(plan) == [*APPROVED, "commit.unsent"]
+
+
+def test_a_worker_held_up_after_it_read_the_clock_sends_nothing_past_expiry(stub_target, monkeypatch):
+    plan = plan_at(stub_target)
+    read = plan_sql.get_plan_to_send
+
+    def read_and_sleep(plan_pk):
+        found, _ = read(plan_pk)
+        time.sleep(0.3)
+        return found, found.expires_at - timedelta(seconds=0.2)
+
+    def held_up(call: Call) -> Plan:
+        with monkeypatch.context() as sleepy:
+            sleepy.setattr(plan_sql, "get_plan_to_send", read_and_sleep)
+            return carry_out(call)
+
+    monkeypatch.setattr("plans.review.carry_out", held_up)
+    with pytest.raises(DecisionRefused) as refused:
+        approve(plan)
+    assert refused.value.code == "nothing-sent"
+    assert stub_target.commits == []
     assert events_of(plan) == [*APPROVED, "commit.unsent"]
 
 
