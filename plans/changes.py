@@ -130,24 +130,31 @@ _TEXT = msgspec.json.Decoder(str)
 
 
 def read_value(raw: str | msgspec.Raw | msgspec.UnsetType | None) -> Value:
-    """The value of a JSON text; UNTOLD where there is none."""
+    """The value of a JSON text; UNTOLD where there is none. Never raises: a text that cannot be decoded stays JSON."""
     if raw is None or isinstance(raw, msgspec.UnsetType):
         return UNTOLD
     written = (bytes(raw).decode() if isinstance(raw, msgspec.Raw) else raw).strip(" \t\r\n")
     if written in KEYWORDS:
         return Value(Kind.KEYWORD, written, written)
     if written[:1] == '"':
-        return Value(Kind.TEXT, written, _TEXT.decode(written))
+        try:
+            return Value(Kind.TEXT, written, _TEXT.decode(written))
+        except msgspec.DecodeError:  # half a surrogate pair, as a target may have spelled it
+            return Value(Kind.JSON, written, written)
     if written[:1] in "{[":
         return Value(Kind.JSON, written, written)
     return Value(Kind.NUMBER, written, written)
 
 
 def read_members(raw: str) -> list[tuple[str, Value]]:
-    """Name and value of every member of an object's JSON text, in its order; [] for anything else."""
+    """Name and value of every member of an object's JSON text, in its order; [] for anything else. Never raises."""
     if raw.lstrip()[:1] != "{":
         return []
-    return [(name, read_value(member)) for name, member in _MEMBERS.decode(raw).items()]
+    try:
+        members = _MEMBERS.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return [(name, read_value(member)) for name, member in members.items()]
 
 
 def read_cards(actions_text: str, planned_state: str | None = None) -> list[Card]:

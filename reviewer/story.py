@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 from django.utils.translation import gettext as _
@@ -16,6 +16,8 @@ from reviewer.models import Person
 from reviewer.moments import Clock, Moment
 from reviewer.said import in_words
 from reviewer.words import badge_of
+
+T = TypeVar("T", int, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +93,24 @@ def _who(event: EventRow, person: Person) -> str:
 
 def _took(event: EventRow) -> str:
     """How long after opening the page a person decided, where the event says it."""
-    data: Any = msgspec.json.decode(event.data) if event.data else {}
-    length = data.get("milliseconds_on_page") if isinstance(data, dict) else None
-    return speed.took(timedelta(milliseconds=length)) if isinstance(length, int) else ""
+    length = _member(event, "milliseconds_on_page", int)
+    try:
+        return "" if length is None else speed.took(timedelta(milliseconds=length))
+    except OverflowError:
+        return ""
 
 
 def _quote(event: EventRow) -> str:
     """The reason or the detail that the event gives, where it gives one as text."""
-    data: Any = msgspec.json.decode(event.data) if event.data else {}
-    for name in ("reason", "detail"):
-        text = data.get(name) if isinstance(data, dict) else None
-        if isinstance(text, str) and text.strip():
-            return text
-    return ""
+    texts = (_member(event, name, str) for name in ("reason", "detail"))
+    return next((text for text in texts if text is not None and text.strip()), "")
+
+
+def _member(event: EventRow, name: str, kind: type[T]) -> T | None:
+    """One member of what the event says, where it has this type; no other is read, as an agent or a target may have
+    put a number there that nothing here can hold."""
+    try:
+        told = msgspec.json.decode(event.data or "{}", type=dict[str, msgspec.Raw])
+        return msgspec.json.decode(told[name], type=kind) if name in told else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
