@@ -9,7 +9,7 @@ import pytest
 from plans.models import Plan
 from tests.browser.armed import until_armed
 from tests.fixtures import PASSWORD
-from tests.makers import make_plan, make_target, reread
+from tests.makers import make_person, make_plan, make_target, reread
 from tests.reviewer.pages import approval, client_of, url_of
 from tests.stub_behaviour import Commit, Delay, DropAfterApplying, conflict
 
@@ -297,13 +297,45 @@ def test_v103_the_back_button_shows_the_true_state_and_nothing_is_kept_in_the_br
     assert desk.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])") == "[{},{}]"
 
 
+HEAR = """() => {
+  window.heard = [];
+  for (const region of document.querySelectorAll("#say, #shout"))
+    new MutationObserver(() => heard.push(region.textContent)).observe(region, { childList: true });
+}"""
+
+
 def test_x34_at_expiry_the_buttons_lock_and_the_page_says_so(desk, stub_target):
     plan = plan_at(stub_target, lifetime=timedelta(seconds=4))
     desk.goto(url_of(plan))
+    desk.evaluate(HEAR)
     desk.wait_for_selector("#approve[aria-disabled='true']")
-    assert "expired" in desk.inner_text("#shout")
+    assert desk.inner_text(".due [role=timer]") == "Time is up"
     desk.wait_for_selector("#news >> text=This page is out of date")
+    assert desk.evaluate("heard") == ["Time is up. Nobody can decide this plan on this page any more."]
     assert stub_target.applied == 0
+
+
+def test_a_time_that_runs_out_while_it_is_written_is_no_news_of_what_was_written(desk, stub_target):
+    stub_target.script(Delay(5))
+    plan = plan_at(stub_target, lifetime=timedelta(seconds=4))
+    open_plan(desk, plan)
+    desk.evaluate(HEAR)
+    desk.click("#approve")
+    desk.wait_for_selector(".due >> text=Time is up")
+    wait_for_state(desk, "committed")
+    assert stub_target.applied == 1
+    assert [text for text in desk.evaluate("heard") if "Time is up" in text or "Nothing" in text] == []
+
+
+def test_a_time_that_runs_out_after_somebody_else_approved_says_nothing_besides_the_news(desk, stub_target, reviewer):
+    plan = plan_at(stub_target, lifetime=timedelta(seconds=5))
+    open_plan(desk, plan)
+    desk.evaluate(HEAR)
+    client_of(make_person("reviewer")).post(url_of(plan, "approve"), approval(plan))
+    desk.wait_for_selector("#news >> text=This page is out of date")
+    desk.wait_for_selector(".due >> text=Time is up")
+    assert reread(plan).state == "committed"
+    assert desk.evaluate("heard") == []
 
 
 # --- without JavaScript ---------------------------------------------------------------------------------------------

@@ -30,8 +30,9 @@
     for (const timer of $$("[data-expires]")) {
       const end = timer.dataset.expires;
       const left = Math.max(0, Math.ceil((Date.parse(end) - now()) / 1000));
-      const text = left ? digits(left) : word("expired");
+      const text = left ? digits(left) : word(timer.closest(".due, .jump") ? "time-up" : "expired");
       if (timer.textContent !== text) timer.textContent = text;
+      if (!left && timer.closest(".jump")) timer.nextElementSibling.hidden = true; // "left"
       timer.closest(".left, .due")?.classList.toggle("soon", left > 0 && left < 120);
       timer.closest(".plans > li")?.classList.toggle("gone", !left);
       if (!timer.closest(".due")) continue;
@@ -46,7 +47,9 @@
   }
   function expire() {
     for (const button of $$("[data-action='approve'] button, [data-action='reject'] button")) button.setAttribute("aria-disabled", "true");
-    say(word("expired-plan"), true);
+    // What became of the plan is the server's to say: it may be being written, or have been.
+    const isTold = $("[data-action].htmx-request") || $("#news-part .outcome");
+    if (!isTold) say(word("too-late"), true);
     look();
   }
 
