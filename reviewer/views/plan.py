@@ -12,7 +12,7 @@ from audit.kinds import Kind
 from audit.queries import find_story
 from plans import plan_facts, queries, review
 from plans.errors import DecisionRefused
-from plans.models import Plan
+from plans.models import Commit, Plan
 from plans.recheck import recheck_plan
 from plans.schema import shown_digest
 from plans.states import ENDS, State
@@ -81,11 +81,16 @@ def news(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpRes
         "state": state,
         "badge": words.badge_of(state, reason),
         "is_changed": request.GET.get("state") == state,
-        "who": str(rejection.reviewer) if rejection else attempt.started_by_name if attempt else "",
+        "who": str(rejection.reviewer) if rejection else _approver_of(attempt),
         "at": clock.at(facts.plan.state_changed_at),
         "url": url_of(agent, target, plan_id),
     }
     return show_part(request, "reviewer/_news.html", context)
+
+
+def _approver_of(attempt: Commit | None) -> str:
+    """Who approved what this attempt wrote: nobody, where an agent began it."""
+    return attempt.started_by_name if attempt is not None and attempt.started_by == "person" else ""
 
 
 @requires_role(*_ALL)

@@ -376,6 +376,19 @@ def test_the_page_shows_news_only_when_there_is_news():
     assert "Tom Okafor rejected this plan" in text_of(news)
 
 
+def test_the_news_name_who_approved_and_no_agent_as_an_approver(stub_target):
+    free = make_plan("committed", target=make_target(approvals=0))
+    address = f"{url_of(free, 'news')}?state=pending&digest=x&approvals=0"
+    news = text_of(client_of().get(address, headers={"HX-Request": "true"}))
+    assert "It was written at" in news
+    assert "approved" not in news
+    plan = plan_at(stub_target)
+    client_of(make_person("reviewer", name="Tom Okafor")).post(url_of(plan, "approve"), approval(plan))
+    address = f"{url_of(plan, 'news')}?state=pending&digest=x&approvals=0"
+    news = text_of(client_of().get(address, headers={"HX-Request": "true"}))
+    assert "Tom Okafor approved it, and it was written at" in news
+
+
 def test_policy_can_ask_for_a_fact_on_every_plan(stub_target):
     target = make_target(base_url=stub_target.base_url)
     policy_of(target, is_guarded=True)
