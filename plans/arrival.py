@@ -98,7 +98,7 @@ def record_plan(agent: Feeder, draft: Draft, known: Known, delivery: Received | 
         known = known._replace(task_pk=known.task_pk or _make_task(agent, draft.task_id, at))
         rivals = _living(_rivals(agent, draft, known), actor)
         known = feed_sql.look(draft.question(agent, delivery))._replace(at=at)  # their locks were waited for
-    newer = next((rival for rival in rivals if rival.created_at > created_at), None)
+    newer = next((one for one in rivals if one.created_at > created_at and not _is_named(one, draft, known)), None)
     still = _stillborn(known, newer, at)
     if still is None:
         for rival in rivals:
@@ -265,6 +265,11 @@ def _rivals(agent: Feeder, draft: Draft, known: Known) -> list[Plan]:
             taken = IntentTaken if rival.intent is not None and rival.intent == draft.intent else NotReplaceable
             raise taken(f"Plan {rival.plan_id} is {rival.state}.", plan_id=rival.plan_id)
     return [rival for rival in rivals if rival.state == State.PENDING.value]
+
+
+def _is_named(rival: Plan, draft: Draft, known: Known) -> bool:
+    """Whether the draft says that it replaces this plan: its word counts, whatever the clocks say of the two."""
+    return rival.plan_id == draft.replaces and rival.target_id == known.target_pk
 
 
 def _living(rivals: list[Plan], actor: Actor) -> list[Plan]:

@@ -207,6 +207,31 @@ def test_w79_an_older_plan_that_arrives_late_is_recorded_and_at_once_superseded(
     assert events_of(older) == ["plan.received", "plan.abandoned"]
 
 
+@pytest.mark.parametrize("intent", [None, "refund:9"])
+def test_a_replacement_supersedes_the_plan_it_names_though_a_clock_makes_it_the_older(intent):
+    target = make_target()
+    made = make_agent(target)
+    shared = {"task_id": "task-of-both", "inputs": {"account": "ACC-104"}, **({"intent": intent} if intent else {})}
+    old = receive(made.agent, feed_data(target.name, **shared))  # no `created_at`: its receipt
+    a_second_before = format_instant_exact(old.created_at - timedelta(seconds=1))
+    new = receive(made.agent, feed_data(target.name, replaces=old.plan_id, created_at=a_second_before, **shared))
+    assert (reread(new).state, reread(old).state) == ("pending", "abandoned")
+    assert reread(old).abandonment.reason == "superseded"
+    assert reread(old).replaced_by_id == new.pk
+
+
+def test_a_replacement_still_loses_to_a_newer_plan_that_it_does_not_name():
+    target = make_target()
+    made = make_agent(target)
+    old = receive(made.agent, feed_data(target.name, intent="refund:8"))
+    newer = receive(made.agent, feed_data(target.name, intent="refund:9"))
+    a_second_before = format_instant_exact(old.created_at - timedelta(seconds=1))
+    data = feed_data(target.name, intent="refund:9", replaces=old.plan_id, created_at=a_second_before)
+    late = receive(made.agent, data)
+    assert (reread(late).state, reread(newer).state) == ("abandoned", "pending")
+    assert reread(late).replaced_by_id == newer.pk
+
+
 def test_the_replaced_plan_that_arrives_after_its_replacement_is_superseded():
     target = make_target()
     made = make_agent(target)
