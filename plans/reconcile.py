@@ -1,5 +1,6 @@
 """Find out what became of a commit whose outcome is unknown: ask its target, try again with the same key."""
 
+import logging
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,6 +31,8 @@ from plans.models import Plan
 from plans.states import AbandonReason, State
 from plans.targets.base import StateReply
 
+logger = logging.getLogger(__name__)
+
 LEASE = timedelta(minutes=1)
 SOON = timedelta(seconds=5)
 SLOWEST = timedelta(minutes=5)
@@ -47,7 +50,8 @@ def find_out_unknown(limit: int = 20) -> int:
     """Look after the unknown plans that are due for it, one after the other. Returns how many were looked after.
 
     Each is leased for a minute by one conditional update first, so that several workers share the work; where a lease
-    runs out twice, two attempts carry the same key.
+    runs out twice, two attempts carry the same key. One that fails is logged, and comes up again when its lease has run
+    out: it keeps no other waiting.
     """
     done = 0
     for _ in range(limit * 10):  # those of a busy target are passed over, so that they keep nobody else waiting
@@ -61,6 +65,8 @@ def find_out_unknown(limit: int = 20) -> int:
             _put_off(pk)
         except LockTimeout:  # somebody is at work on it; what they leave open comes up again when the lease has run out
             continue
+        except Exception:  # whatever is wrong with one plan, or with what its target says, the others are looked after
+            logger.exception("The outcome of plan %d could not be looked for.", pk)
         else:
             done += 1
     return done
@@ -191,7 +197,8 @@ def confirm_received(limit: int = 20) -> int:
     """Ask remote targets about pending plans they have not told of yet. Returns about how many they did.
 
     Each is put off by one conditional update first, a little longer each time: so that several workers share the work,
-    and plans of which a target knows nothing, or a target that is down, keep no other plan waiting.
+    and plans of which a target knows nothing, a target that is down, or a plan that fails (which is logged) keep no
+    other waiting.
     """
     done = 0
     for _ in range(limit * 10):
@@ -201,6 +208,9 @@ def confirm_received(limit: int = 20) -> int:
         try:
             confirm_plan(plan_pk=pk)
         except (Unavailable, LockTimeout):
+            continue
+        except Exception:  # as in `find_out_unknown`
+            logger.exception("What its target says of plan %d could not be taken in.", pk)
             continue
         done += 1
     return done

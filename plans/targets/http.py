@@ -2,15 +2,12 @@
 
 import json
 import urllib.parse
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from itertools import islice
+from typing import Final
 
-import msgspec
-from msgspec import UNSET, Raw, UnsetType
-
-from plans import strict_json
 from plans.outgoing import Answer, NoAnswer, NotSent, exchange
-from plans.strict_json import Number, StrictJsonError
 from plans.targets.base import (
     Address,
     Applied,
@@ -23,13 +20,26 @@ from plans.targets.base import (
     Unclear,
     Unsent,
 )
+from plans.targets.foreign_json import (
+    MAX_NAME,
+    elements_of,
+    is_flat_enough,
+    is_like_object,
+    members_of,
+    redact,
+    redact_json,
+    shorten,
+    string_of,
+    text_of,
+)
 
 MAX_DETAIL: Final = 2_000
 STILL_RUNNING: Final = frozenset({"in-progress", "in-flight"})
 PROVES_NOTHING: Final = frozenset({408, 425, 429})
-REDACTED: Final = "[plan token]"
-# These spell a value that our own doors refuse, but the answer is JSON all the same: it says what the target did.
-_ODD_BUT_JSON: Final = frozenset({"duplicate-key", "nul", "lone-surrogate", "non-finite"})
+MAX_CHANGES: Final = 1_000
+
+Members = Sequence[tuple[str, str]]
+"""An object's members in its order, each value as the text received; a name may be there twice."""
 
 
 class HttpTarget:
@@ -84,16 +94,19 @@ def _read_commit(answer: Answer, token: str) -> CommitReply:
     if status == 204:
         return Applied(None, status)
     if status in (200, 201):
-        text = _json_text(answer.body)
-        if text is None:
+        text = text_of(answer.body)
+        if text is None or not is_flat_enough(text):
             return Unclear(f"The target answered {status} without JSON.", status)
         return Applied(redact_json(text, token), status)
     if status < 400 or status >= 500 or status in PROVES_NOTHING:
         return Unclear(f"The target answered {status}.", status, answer.retry_after)
-    problem = _object(answer.body)
-    detail = redact(_detail(answer, problem), token)
+    said = text_of(answer.body)
+    problem = members_of(said)
+    detail = _detail(problem, token) or f"The target answered {status}."
     if status == 409:
-        if _slug(problem) in STILL_RUNNING:
+        if said is None and is_like_object(answer.body):  # it may say that the commit is still running
+            return Unclear("The target answered 409 with what cannot be read.", status, answer.retry_after)
+        if _slugs(problem) & STILL_RUNNING:
             return Unclear("The target says that the commit is still running.", status, answer.retry_after)
         return Moved(_changes(problem, token), detail, status)
     if status == 410:
@@ -101,161 +114,93 @@ def _read_commit(answer: Answer, token: str) -> CommitReply:
     return Declined(detail, status)
 
 
-def _json_text(body: bytes) -> str | None:
-    try:
-        strict_json.loads(body)
-    except StrictJsonError as error:
-        if error.reason not in _ODD_BUT_JSON:
-            return None
-    return body.decode()
+def _string(members: Members, name: str) -> str:
+    """A member that is a string, else nothing. Of several under one name the last counts, as most parsers have it."""
+    return string_of(dict(members).get(name)) or ""
 
 
-def _object(body: bytes) -> dict[str, Raw]:
-    """The members of a JSON object, each as text; empty for anything else."""
-    text = _json_text(body)
-    if text is None:
-        return {}
-    try:
-        return msgspec.json.decode(text, type=dict[str, Raw])
-    except msgspec.DecodeError:
-        return {}
+def _slugs(problem: Members) -> set[str]:
+    """Every slug that the problem gives, under whichever of its names."""
+    said = [string_of(value) for name, value in problem if name in ("type", "slug", "code")]
+    return {text.rstrip("/").rsplit("/", 1)[-1].rsplit("#", 1)[-1] for text in said if text}
 
 
-def _string(raw: Raw | None) -> str:
-    """A member that is a string, else nothing."""
-    if raw is None:
-        return ""
-    try:
-        return msgspec.json.decode(raw, type=str)
-    except msgspec.DecodeError:
-        return ""
+def _detail(problem: Members, token: str) -> str:
+    said = (_string(problem, name) for name in ("detail", "title", "message"))
+    return shorten(redact(next(filter(None, said), ""), token), MAX_DETAIL)
 
 
-def _slug(problem: dict[str, Raw]) -> str:
-    for member in ("type", "slug", "code"):
-        if value := _string(problem.get(member)):
-            return value.rstrip("/").rsplit("/", 1)[-1].rsplit("#", 1)[-1]
-    return ""
-
-
-def _detail(answer: Answer, problem: dict[str, Raw]) -> str:
-    said = _string(problem.get("detail")) or _string(problem.get("title")) or _string(problem.get("message"))
-    if not said:
-        said = f"The target answered {answer.status}."
-    return said.replace("\x00", "\N{REPLACEMENT CHARACTER}")[:MAX_DETAIL]
-
-
-def _changes(problem: dict[str, Raw], token: str) -> tuple[Change, ...]:
+def _changes(problem: Members, token: str) -> tuple[Change, ...]:
     """`changed` as a list of objects or names, an object by field, or one name. At most 1,000 are kept."""
-    raw = problem.get("changed")
-    if raw is None:
-        return ()
-    first = bytes(raw).lstrip()[:1]
-    if first == b"[":
-        entries = msgspec.json.decode(raw, type=list[Raw])
-        return tuple(change for entry in entries[:1000] if (change := _change(entry, token)) is not None)
-    if first == b"{":
-        by_field = msgspec.json.decode(raw, type=dict[str, Raw])
-        if "field" in by_field or "target" in by_field:
-            change = _change(raw, token)
-            return () if change is None else (change,)
-        return tuple(_named_change(name, value, token) for name, value in list(by_field.items())[:1000])
-    change = _change(raw, token)
-    return () if change is None else (change,)
+    raw = dict(problem).get("changed", "null")
+    members = members_of(raw)
+    found: list[Change | None]
+    if raw.startswith("["):
+        found = [_change(entry, token) for entry in islice(elements_of(raw), MAX_CHANGES)]
+    elif raw.startswith("{") and not {name for name, _ in members} & {"field", "target"}:
+        found = [_named_change(name, value, token) for name, value in list(dict(members).items())[:MAX_CHANGES]]
+    else:
+        found = [_change(raw, token)]
+    return tuple(change for change in found if change is not None)
 
 
-def _change(raw: Raw, token: str) -> Change | None:
-    if bytes(raw).lstrip()[:1] == b"{":
-        members = msgspec.json.decode(raw, type=dict[str, Raw])
+def _change(raw: str, token: str) -> Change | None:
+    if raw.startswith("{"):
+        members = members_of(raw)
         return Change(
-            redact(_string(members.get("target")), token),
-            redact(_string(members.get("field")), token),
-            _value(members.get("planned"), token),
-            _value(members.get("current"), token),
+            _name(_string(members, "target"), token),
+            _name(_string(members, "field"), token),
+            *_values(members, token),
         )
-    name = _string(raw)
-    return Change("", redact(name, token), None, None) if name else None
+    name = string_of(raw)
+    return Change("", _name(name, token), None, None) if name else None
 
 
-def _named_change(name: str, raw: Raw, token: str) -> Change:
-    if bytes(raw).lstrip()[:1] == b"{":
-        members = msgspec.json.decode(raw, type=dict[str, Raw])
-        if members.keys() & {"planned", "current"}:
-            planned, current = _value(members.get("planned"), token), _value(members.get("current"), token)
-            return Change(redact(_string(members.get("target")), token), redact(name, token), planned, current)
-    return Change("", redact(name, token), None, _value(raw, token))
+def _named_change(name: str, raw: str, token: str) -> Change:
+    members = members_of(raw)
+    if {member for member, _ in members} & {"planned", "current"}:
+        return Change(_name(_string(members, "target"), token), _name(name, token), *_values(members, token))
+    return Change("", _name(name, token), None, _value(raw, token))
 
 
-def _value(raw: Raw | None, token: str) -> str | None:
-    return None if raw is None else redact_json(bytes(raw).decode(), token)
+def _name(text: str, token: str) -> str:
+    """What a target calls a record or a field, as much of it as is kept."""
+    return shorten(redact(text, token), MAX_NAME)
 
 
-def redact(text: str, token: str) -> str:
-    """`text` without the token's own text, and without U+0000, which no column takes."""
-    return text.replace(token, REDACTED).replace("\x00", "\N{REPLACEMENT CHARACTER}")
+def _values(members: Members, token: str) -> tuple[str | None, str | None]:
+    found = dict(members)
+    return _value(found.get("planned"), token), _value(found.get("current"), token)
 
 
-def redact_json(text: str, token: str) -> str:
-    """JSON text as received; where a string in it holds the token, however escaped, the same data without it."""
-    try:
-        tree = strict_json.loads(text.encode())
-    except StrictJsonError:
-        # Odd but JSON: it cannot be taken apart safely, so a text that may hold the token is not kept at all.
-        spelled = json.dumps(token)[1:-1]
-        return json.dumps(REDACTED) if token in text or spelled in text or "\\u" in text else text
-    clean = _without(tree, token)
-    return text if clean == tree else _dump(clean)
-
-
-def _without(tree: Any, token: str) -> Any:
-    """The tree with every string and member name free of the token. Depth is bounded by the loader."""
-    if isinstance(tree, str):
-        return tree.replace(token, REDACTED)
-    if isinstance(tree, list):
-        return [_without(member, token) for member in tree]
-    if isinstance(tree, dict):
-        return {name.replace(token, REDACTED): _without(member, token) for name, member in tree.items()}
-    return tree
-
-
-def _dump(tree: Any) -> str:
-    if isinstance(tree, Number):
-        return str(tree)
-    if isinstance(tree, list):
-        return "[" + ",".join(_dump(member) for member in tree) + "]"
-    if isinstance(tree, dict):
-        return "{" + ",".join(f"{json.dumps(name)}:{_dump(member)}" for name, member in tree.items()) + "}"
-    return json.dumps(tree, ensure_ascii=False)
-
-
-class _StateBody(msgspec.Struct):
-    plan_id: str
-    state: str
-    result: Raw | UnsetType = UNSET
-    changed: Raw | UnsetType = UNSET
-    input_fingerprint: str | UnsetType = UNSET
-    expires_at: str | UnsetType = UNSET
-    actions: Raw | UnsetType = UNSET
+def _value(raw: str | None, token: str) -> str | None:
+    """A value as received; one that nests too deep to be kept counts as not told."""
+    return redact_json(raw, token) if raw is not None and is_flat_enough(raw) else None
 
 
 def _read_state(body: bytes, plan_id: str, token: str) -> StateReply:
-    if _json_text(body) is None:
+    """Plan id and state first; what else is told, each by itself: null, or another type, counts as not told."""
+    text = text_of(body)
+    if text is None:
         return StateReply(None, detail="The target's state is not JSON.")
-    try:
-        found = msgspec.json.decode(body, type=_StateBody)
-    except msgspec.DecodeError:
+    members = members_of(text)
+    about, state = ({string_of(value) for name, value in members if name == asked} for asked in ("plan_id", "state"))
+    if len(about) > 1 or len(state) > 1:
+        return StateReply(None, detail="The target's state contradicts itself.")
+    if not about - {None} or not state - {None}:
         return StateReply(None, detail="The target's state lacks plan_id or state.")
-    if found.plan_id != plan_id:
+    if about != {plan_id}:
         return StateReply(None, detail="The target answered with another plan's state.")
-    members = _object(body)
+    told = {name: value for name, value in members if value != "null"}
+    actions = told.get("actions", "")
     return StateReply(
-        found.state,
-        result=redact_json(bytes(found.result).decode(), token) if isinstance(found.result, Raw) else None,
+        _name(str(state.pop()), token),
+        result=_value(told.get("result"), token),
         changes=_changes(members, token),
-        detail=redact(_string(members.get("detail")), token)[:MAX_DETAIL],
-        input_fingerprint=found.input_fingerprint if isinstance(found.input_fingerprint, str) else None,
-        expires_at=found.expires_at if isinstance(found.expires_at, str) else None,
-        actions=bytes(found.actions).decode() if isinstance(found.actions, Raw) else None,
+        detail=shorten(redact(_string(members, "detail"), token), MAX_DETAIL),
+        input_fingerprint=string_of(told.get("input_fingerprint")),
+        expires_at=string_of(told.get("expires_at")),
+        actions=actions if actions.startswith("[") else None,
     )
 
 
