@@ -4,7 +4,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -69,10 +69,17 @@ def erase(
                 f"What matches is not what was looked at: it is {selection.fingerprint} now, with"
                 f" {len(selection.ids)} payloads. Nothing was erased. Look again."
             )
-        told: dict[str, Payload] = {"reason": reason, "filters": filters.as_data()}
+        told = _tell_selection(filters, reason)
         for start in range(0, len(selection.ids), PER_EVENT):
             remove_payloads(Kind.AUDIT_ERASED, selection.ids[start : start + PER_EVENT], actor=actor, data=told)
     return selection
+
+
+def _tell_selection(filters: Filters, reason: str) -> dict[str, Payload]:
+    """How it was found, for an event that stays for good: that it was by words, and not which. They may be a person's
+    name, and what goes is named by its ids."""
+    told: dict[str, Payload] = {"reason": reason, "filters": replace(filters, words=()).as_data()}
+    return {**told, "by_words": True} if filters.words else told
 
 
 def check_reason(reason: str) -> None:

@@ -23,7 +23,7 @@ def add_actions(actions: Any) -> None:
     erase_ = _action(actions, "erase", "erase payloads (a person's right); without --confirm a dry run")
     _add_filters(erase_)
     erase_.add_argument("--event", action="append", default=[], metavar="ID", help="this event; may be repeated")
-    erase_.add_argument("--reason", default="", help="why; kept in the log")
+    erase_.add_argument("--reason", default="", help="why; kept in the log for good: name nobody")
     erase_.add_argument("--confirm", metavar="FINGERPRINT", help="what the dry run printed: erase exactly that")
 
     dispose_ = _action(actions, "dispose", "dispose of what the rules let go; without --confirm a dry run")
@@ -32,11 +32,11 @@ def add_actions(actions: Any) -> None:
     hold = _action(actions, "hold", "place a legal hold on what matches, now and later; without a name: list them")
     hold.add_argument("name", nargs="?", help="by which it is released")
     _add_filters(hold)
-    hold.add_argument("--reason", default="", help="why; kept in the log")
+    hold.add_argument("--reason", default="", help="why; kept in the log for good: name nobody")
 
     release = _action(actions, "release", "release a legal hold")
     release.add_argument("name")
-    release.add_argument("--reason", default="", help="why; kept in the log")
+    release.add_argument("--reason", default="", help="why; kept in the log for good: name nobody")
 
     rule = _action(actions, "retention", "set the rule of a kind; without a kind: list the rules")
     rule.add_argument("of_kind", nargs="?", metavar="KIND", help="* for every kind without a rule of its own")
@@ -44,7 +44,7 @@ def add_actions(actions: Any) -> None:
         "--minimum", type=int, metavar="DAYS", help="a payload stays so long at least; a rule is set whole"
     )
     rule.add_argument("--dispose-after", type=int, metavar="DAYS", help="then it is due (default: never)")
-    rule.add_argument("--reason", default="", help="why; kept in the log")
+    rule.add_argument("--reason", default="", help="why; kept in the log for good: name nobody")
 
 
 def _action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:

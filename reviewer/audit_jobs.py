@@ -314,15 +314,23 @@ def read_file(job: AuditJob) -> Iterator[bytes]:
 
 
 def stop_job(job: AuditJob) -> None:
-    """Ends a job, or throws its file away. May be repeated."""
+    """Ends a job, or throws its file away, and with it what was searched for. May be repeated."""
     with transaction.atomic(durable=True):
         now = AuditJob.objects.select_for_update().get(pk=job.pk)
         AuditJobPart.objects.filter(job=now).delete()
-        AuditJob.objects.filter(pk=now.pk).update(state="expired", ended_at=now.ended_at or clock.now())
+        AuditJob.objects.filter(pk=now.pk).update(
+            state="expired", ended_at=now.ended_at or clock.now(), query="", closing=""
+        )
 
 
 def expire_jobs() -> int:
-    """Throws away the files whose time is over; what was asked for and when stays. Returns how many."""
+    """Throws away the files whose time is over, and what was searched for; that it was, and when, stays in the log.
+
+    Returns how many. What failed is not searched for again after the same time. May be repeated.
+    """
+    failed = AuditJob.objects.filter(kind="export", state="failed", ended_at__lte=clock.now() - KEPT_FOR)
+    ended = failed | AuditJob.objects.filter(kind="export", state="expired")
+    ended.exclude(query="", closing="").update(query="", closing="")
     due = AuditJob.objects.filter(Q(state="done"), expires_at__lte=clock.now())
     pks: list[UUID] = list(due.values_list("pk", flat=True)[:20])
     for pk in pks:
@@ -361,6 +369,12 @@ def verify_now(*, person: Person) -> AuditJob:
     _run_verification(job)
     job.refresh_from_db()
     return job
+
+
+def is_forgotten(job: AuditJob, now: datetime) -> bool:
+    """Whether nobody can say any more, from here, what the job searched for."""
+    is_old = job.ended_at is not None and job.ended_at <= now - KEPT_FOR
+    return job.state == "expired" or (job.state == "failed" and is_old)
 
 
 def age_of(job: AuditJob, now: datetime) -> timedelta:

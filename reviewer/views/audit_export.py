@@ -163,6 +163,7 @@ def line_of_job(job: AuditJob, clock: Clock) -> dict[str, Any]:
         "form": FORM_NAMES.get(job.form, job.form),
         "filters": [(label_of(name), value_of(name, value, titles)) for name, value in pairs],
         "search": address_of(pairs),
+        "is_forgotten": audit_jobs.is_forgotten(job, clock.now),
         "state": job.state,
         "is_open": is_open,
         "is_late": is_open and audit_jobs.age_of(job, clock.now) > audit_jobs.LOST_AFTER,

@@ -101,11 +101,11 @@ def _rename(one: SavedSearch, name: str) -> None:
     wanted = _checked(name)
     with _named_once(), transaction.atomic(durable=True):
         one = _locked(one)
-        before, one.name = one.name, wanted
-        if before == wanted:
+        if one.name == wanted:
             return
+        one.name = wanted
         one.save(update_fields=["name"])
-        _tell(one, "renamed", before=before)
+        _tell(one, "renamed")
 
 
 def _delete(one: SavedSearch) -> None:
@@ -135,8 +135,9 @@ def _checked(name: str) -> str:
     return name
 
 
-def _tell(one: SavedSearch, change: str, **more: str) -> None:
-    data = {"change": f"search_{change}", "search": str(one.pk), "name": one.name, "query": one.query, **more}
+def _tell(one: SavedSearch, change: str) -> None:
+    """Which one, by its id: this event is never erased, and what a search is called and asks for may name a person."""
+    data = {"change": f"search_{change}", "search": str(one.pk)}
     record(Kind.LOG_CHANGED, actor=actor_of(one.person), data=data)
 
 

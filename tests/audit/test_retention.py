@@ -132,6 +132,17 @@ def test_an_erasure_of_many_is_all_or_nothing_and_names_each(database: None, mon
     assert [data["count"] for data in told("audit.erased")] == [2, 2, 1]
 
 
+def test_words_by_which_it_was_found_are_not_in_what_tells_of_an_erasure(database: None) -> None:
+    """It is never erased: the name that somebody wanted gone would be in the log for good."""
+    found = make_event(actor=ADA, data={"to": "lena@example.com"}, agent="refund-bot").id
+    make()
+    assert [str(one) for one in take(Filters(agent="refund-bot", words=("lena@example.com",))).ids] == [found]
+    (data,) = told("audit.erased")
+    assert data["filters"] == {"agent": "refund-bot"}
+    assert data["by_words"] is True
+    assert not Payload.objects.filter(body__icontains="lena").exists()
+
+
 def test_what_tells_of_an_erasure_cannot_be_erased(database: None) -> None:
     take(Filters(), (UUID(make(1)[0]),))
     found = find_erasable(Filters(kinds=(Kind.AUDIT_ERASED,)))

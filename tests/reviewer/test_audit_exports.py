@@ -267,6 +267,27 @@ def test_a_file_is_thrown_away_when_its_time_is_over_or_when_told_so(auditor):
 
 
 @pytest.mark.usefixtures("every_export_is_large")
+def test_what_was_searched_for_goes_with_the_file(auditor, monkeypatch):
+    make_many(3, agent="bot")
+    done, stopped, failed = (ask(auditor, query="q=lena%40example.com") for _ in range(3))
+    run(done)
+    stopped.refresh_from_db()
+    auditor.post(f"/audit/exports/{stopped.pk}/stop/")
+    AuditJob.objects.filter(pk=failed.pk).update(state="failed", ended_at=clock.now(), problem="No.")
+    assert "lena" in text_of(auditor.get(f"/audit/exports/{failed.pk}/"))
+    AuditJob.objects.filter(pk=done.pk).update(expires_at=clock.now())
+    monkeypatch.setattr(audit_jobs, "KEPT_FOR", timedelta(0))
+    audit_jobs.run_due_jobs()
+    for job in (done, stopped, failed):
+        job.refresh_from_db()
+        assert (job.query, job.closing) == ("", ""), job.state
+        page = text_of(auditor.get(f"/audit/exports/{job.pk}/"))
+        assert "lena" not in page
+        assert "All events" not in page
+    assert "All events" not in text_of(auditor.get("/audit/exports/"))
+
+
+@pytest.mark.usefixtures("every_export_is_large")
 def test_a_stopped_export_is_not_taken_up_again(auditor):
     make_many(3, agent="bot")
     job = ask(auditor)
