@@ -1,12 +1,12 @@
 """Events as OCSF API Activity (class 6003, schema 1.6.0), for whoever reads many products' logs in one place."""
 
 import json
-import re
 from typing import Any, Final
 
 import msgspec
 
 from audit.canonical import parse_at
+from audit.kinds import Kind
 
 VERSION: Final = "1.6.0"
 _PRODUCT: Final = {"name": "Plandesk", "vendor_name": "Plandesk"}
@@ -29,7 +29,62 @@ _ACTIVITIES: Final = {
     "audit.erased": _DELETE,
     "audit.disposed": _DELETE,
 }
-_REFUSED: Final = re.compile(r"refused|rejected|failed|conflicted|mismatched|reused|never_planned")
+_Status = tuple[int, str]
+_UNKNOWN: Final[_Status] = (0, "Unknown")
+_SUCCESS: Final[_Status] = (1, "Success")
+_FAILURE: Final[_Status] = (2, "Failure")
+# Whether what the event tells of came about (OCSF status_id): a write that may or may not have been made is no success.
+_STATUSES: Final[dict[str, _Status]] = {
+    Kind.FEED_REFUSED: _FAILURE,
+    Kind.PLAN_RECEIVED: _SUCCESS,
+    Kind.PLAN_VIEWED: _SUCCESS,
+    Kind.PLAN_MARKED: _SUCCESS,
+    Kind.PLAN_APPROVED: _SUCCESS,
+    Kind.PLAN_REJECTED: _FAILURE,
+    Kind.PLAN_REFUSED: _FAILURE,
+    Kind.PLAN_EXPIRED: (99, "Expired"),
+    Kind.PLAN_ABANDONED: (99, "Abandoned"),
+    Kind.PLAN_POLICY_APPLIED: _SUCCESS,
+    Kind.PLAN_REPLAN_REQUESTED: _SUCCESS,
+    Kind.DECISION_REFUSED: _FAILURE,
+    Kind.COMMIT_STARTED: _UNKNOWN,
+    Kind.COMMIT_UNSENT: _FAILURE,
+    Kind.COMMIT_SUCCEEDED: _SUCCESS,
+    Kind.COMMIT_REPLAYED: _SUCCESS,
+    Kind.COMMIT_CONFLICTED: _FAILURE,
+    Kind.COMMIT_REFUSED: _FAILURE,
+    Kind.COMMIT_UNKNOWN: _UNKNOWN,
+    Kind.COMMIT_UNAPPROVED: (99, "Written without approval"),
+    Kind.COMMIT_CONTRADICTED: _UNKNOWN,
+    Kind.COMMIT_NEVER_PLANNED: _FAILURE,
+    Kind.COMMIT_KEY_REUSED: _FAILURE,
+    Kind.COMMIT_FINGERPRINT_MISMATCHED: _FAILURE,
+    Kind.WRITE_OBSERVED: _SUCCESS,
+    Kind.TASK_ENDED: _SUCCESS,
+    Kind.WEBHOOK_REJECTED: _FAILURE,
+    Kind.CALLBACK_DELIVERED: _SUCCESS,
+    Kind.CALLBACK_FAILED: _FAILURE,
+    Kind.LOGIN_SUCCEEDED: _SUCCESS,
+    Kind.LOGIN_FAILED: _FAILURE,
+    Kind.AGENT_CHANGED: _SUCCESS,
+    Kind.TARGET_CHANGED: _SUCCESS,
+    Kind.POLICY_CHANGED: _SUCCESS,
+    Kind.PERSON_CHANGED: _SUCCESS,
+    Kind.AUDIT_READ: _SUCCESS,
+    Kind.AUDIT_EXPORTED: _SUCCESS,
+    Kind.AUDIT_ERASED: _SUCCESS,
+    Kind.AUDIT_DISPOSED: _SUCCESS,
+    Kind.AUDIT_HELD: _SUCCESS,
+    Kind.LOG_CHANGED: _SUCCESS,
+}
+# These say by a member of their own; without it (erased) nobody knows.
+_STATUSES_BY_MEMBER: Final[dict[str, tuple[str, dict[bytes, _Status]]]] = {
+    Kind.AUDIT_VERIFIED: ("whole", {b"true": _SUCCESS, b"false": _FAILURE}),
+    Kind.COMMIT_RESOLVED: (
+        "state",
+        {b'"committed"': _SUCCESS, b'"conflicted"': _FAILURE, b'"refused"': _FAILURE, b'"abandoned"': _FAILURE},
+    ),
+}
 # Unknown, User, Admin, System, Other (OCSF user.type_id).
 _USER_TYPES: Final = {"person": (1, "User"), "system": (3, "System")}
 _OTHER_TYPE: Final = (99, "Other")
@@ -63,6 +118,7 @@ class _Line(msgspec.Struct):
 
 
 _LINES = msgspec.json.Decoder(_Line)
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 
 
 def translate_line(line: bytes) -> bytes:
@@ -93,12 +149,22 @@ def translate_line(line: bytes) -> bytes:
     }
     document = _document(activity, event.kind, event.at, {"user": user})
     document["metadata"] |= {"uid": event.id, "sequence": event.index, "event_code": event.kind}
+    status_id, status = _status_of(event)
     document |= {
         "api": api,
-        "status_id": 2 if _REFUSED.search(event.kind) else 1,
+        "status_id": status_id,
+        "status": status,
         "unmapped": {name: value for name, value in unmapped.items() if value is not None},
     }
     return msgspec.json.encode(document | ({"resources": resources} if resources else {})) + b"\n"
+
+
+def _status_of(event: _Line) -> _Status:
+    if event.kind not in _STATUSES_BY_MEMBER:
+        return _STATUSES.get(event.kind, _UNKNOWN)
+    name, statuses = _STATUSES_BY_MEMBER[event.kind]
+    member = (_MEMBERS.decode(event.data) or {}).get(name)
+    return statuses.get(bytes(member), _UNKNOWN) if member is not None else _UNKNOWN
 
 
 def translate_closing(closing: dict[str, Any]) -> bytes:
