@@ -3,7 +3,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
@@ -21,6 +21,9 @@ PER_EVENT: Final = 1000
 MAX_REASON: Final = 1000
 
 
+_drops: list[Callable[[], int]] = []
+
+
 class ErasureRefused(Exception):
     """Nothing was erased; the message is a sentence for whoever asked."""
 
@@ -32,6 +35,8 @@ class Selection:
     ids: tuple[UUID, ...]
     kinds: Mapping[str, int]
     kept: Mapping[str, int]
+    copies: int = 0
+    """How many files with copies were thrown away, where it was erased."""
 
     @property
     def fingerprint(self) -> str:
@@ -57,7 +62,8 @@ def erase(
     """Erases exactly what the dry run of that fingerprint found, in one transaction, with events (audit.erased).
 
     Needs the owner's role. Locks holds and rules against change until it ends. Refuses (ErasureRefused) where the
-    selection is another by now: an event came, a hold was placed, somebody was faster. Refuses a blank reason.
+    selection is another by now: an event came, a hold was placed, somebody was faster. Refuses a blank reason. Copies
+    that are kept beside the log go in the same transaction.
     """
     check_reason(reason)
     advance()
@@ -72,7 +78,22 @@ def erase(
         told = _tell_selection(filters, reason)
         for start in range(0, len(selection.ids), PER_EVENT):
             remove_payloads(Kind.AUDIT_ERASED, selection.ids[start : start + PER_EVENT], actor=actor, data=told)
-    return selection
+        return replace(selection, copies=drop_copies() if selection.ids else 0)
+
+
+def add_copies(drop: Callable[[], int]) -> None:
+    """Tells the log who keeps copies of what its events say. May be repeated.
+
+    `drop` throws those away that may have been made before now, over the owner's connection, in the transaction that is
+    open there, and keeps others from being begun until that ends; it returns how many.
+    """
+    if drop not in _drops:
+        _drops.append(drop)
+
+
+def drop_copies() -> int:
+    """Throws away every copy that may hold what goes in this transaction, which must be open; returns how many."""
+    return sum(drop() for drop in _drops)
 
 
 def _tell_selection(filters: Filters, reason: str) -> dict[str, Payload]:

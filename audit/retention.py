@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import IntegrityError, connections, transaction
 
 from audit.canonical import format_at, parse_at
-from audit.erasure import PER_EVENT, ErasureRefused, check_reason, remove_payloads
+from audit.erasure import PER_EVENT, ErasureRefused, check_reason, drop_copies, remove_payloads
 from audit.filters import Filters
 from audit.kinds import Kind
 from audit.proofs import advance
@@ -177,8 +177,8 @@ def _find_due(as_of: datetime | None) -> Disposal:
     return Disposal(as_of, kinds, kept, f"{format_at(as_of)}/{sum(kinds.values())}/{mixed % 2**64:016x}")
 
 
-def dispose(fingerprint: str, *, actor: Actor) -> int:
-    """Disposes of exactly what the dry run of that fingerprint found; returns how many payloads went.
+def dispose(fingerprint: str, *, actor: Actor) -> tuple[int, int]:
+    """Disposes of exactly what the dry run of that fingerprint found; returns how many payloads and kept copies went.
 
     In one transaction, with an event (audit.disposed) for every PER_EVENT of them: all of it or nothing. Holds and
     rules stand still from before it is looked at what is due. Needs the owner's role. Refuses (ErasureRefused) where
@@ -208,7 +208,7 @@ def dispose(fingerprint: str, *, actor: Actor) -> int:
             ids = [row[0] for row in rows if row[1] is None]
             done += remove_payloads(Kind.AUDIT_DISPOSED, ids, actor=actor, data={"as_of": as_of})
             if len(rows) < PER_EVENT:
-                return done
+                return done, drop_copies() if done else 0
             after = rows[-1][0]
 
 

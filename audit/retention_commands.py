@@ -70,6 +70,10 @@ def _told(kept: Mapping[str, int]) -> str:
     return "".join(f" {count} must stay, {WHY[why]}." for why, count in sorted(kept.items()))
 
 
+def _told_copies(count: int) -> str:
+    return f" {count} exports begun before were thrown away." if count else ""
+
+
 def _erase(options: Mapping[str, Any], actor: Actor) -> Answer:
     filters = _filters(options)
     try:
@@ -81,10 +85,15 @@ def _erase(options: Mapping[str, Any], actor: Actor) -> Answer:
         found = erase(filters, ids, fingerprint=options["confirm"], reason=options["reason"], actor=actor)
     else:
         found = find_erasable(filters, ids)
-    document = {"payloads": len(found.ids), "kinds": dict(found.kinds), "kept": dict(found.kept)}
+    document = {
+        "payloads": len(found.ids),
+        "kinds": dict(found.kinds),
+        "kept": dict(found.kept),
+        "copies": found.copies,
+    }
     return (
         {"erased": is_done, **document, "fingerprint": found.fingerprint},
-        f"{len(found.ids)} payloads erased.{_told(found.kept)}"
+        f"{len(found.ids)} payloads erased.{_told_copies(found.copies)}{_told(found.kept)}"
         if is_done
         else f"{len(found.ids)} payloads would be erased.{_told(found.kept)}\n"
         f"To erase exactly these: the same command with --reason WHY --confirm {found.fingerprint}",
@@ -93,13 +102,14 @@ def _erase(options: Mapping[str, Any], actor: Actor) -> Answer:
 
 def _dispose(options: Mapping[str, Any], actor: Actor) -> Answer:
     if options["confirm"] is not None:
-        done = dispose(options["confirm"], actor=actor)
-        return {"disposed": True, "payloads": done}, f"{done} payloads disposed of."
+        done, copies = dispose(options["confirm"], actor=actor)
+        document = {"disposed": True, "payloads": done, "copies": copies}
+        return document, f"{done} payloads disposed of.{_told_copies(copies)}"
     due = find_due()
     lines = [f"{due.count} payloads are due.{_told(due.kept)}", *(f"  {kind}: {n}" for kind, n in due.kinds.items())]
     lines.append(f"To dispose of exactly these: manage.py audit dispose --confirm {due.fingerprint}")
-    document = {"payloads": due.count, "kinds": dict(due.kinds), "kept": dict(due.kept), "fingerprint": due.fingerprint}
-    return {"disposed": False, **document}, "\n".join(lines)
+    told = {"payloads": due.count, "kinds": dict(due.kinds), "kept": dict(due.kept), "fingerprint": due.fingerprint}
+    return {"disposed": False, **told}, "\n".join(lines)
 
 
 def _hold(options: Mapping[str, Any], actor: Actor) -> Answer:

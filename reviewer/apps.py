@@ -9,8 +9,9 @@ class ReviewerConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from reviewer import access, checks, grants
+        from reviewer import access, audit_jobs, checks, grants
 
         checks.register_all()
         access.connect()
+        audit_jobs.register()
         post_migrate.connect(grants.grant_after_migrate, dispatch_uid="reviewer.grants")

@@ -15,10 +15,12 @@ from datetime import datetime, timedelta
 from typing import IO, Final, cast
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.db.models import F, Q
+from django.db.models.functions import Coalesce, Now
 from django.http import QueryDict
 
+from audit.erasure import add_copies
 from audit.evidence import write_pack
 from audit.export import Export, Format, Request, begin_export, parse_export, write_closing
 from audit.filters import FilterError
@@ -42,10 +44,15 @@ KEPT_AT_ONCE: Final = 20
 """Files of one person: each may be as large as the log."""
 PIECE: Final = 1024 * 1024
 OPEN: Final = ("waiting", "running")
+ERASED: Final = "erased"
+"""Why an export's file is gone, where events that it may hold were erased or disposed of."""
 
 
 class JobRefusedError(Exception):
     """Why a job is not taken on: one sentence."""
+
+
+_LOCK: Final = "reviewer_audit_job/"
 
 
 def ask_export(*, person: Person, form: str, query: str) -> AuditJob:
@@ -90,7 +97,7 @@ def run_due_jobs() -> int:
 def _claim(kind: str) -> AuditJob | None:
     """The job that has waited longest, now running; None where one of that kind runs, or none waits."""
     with connection.cursor() as cursor:  # one worker at a time, or two would each find that none is running
-        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtext(%s))", [f"reviewer_audit_job/{kind}"])
+        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtext(%s))", [_LOCK + kind])
         if cursor.fetchone() != (True,):
             return None
     at = clock.now()
@@ -335,6 +342,26 @@ def expire_jobs() -> int:
     pks: list[UUID] = list(due.values_list("pk", flat=True)[:20])
     for pk in pks:
         stop_job(AuditJob(pk=pk))
+    return len(pks)
+
+
+def register() -> None:
+    """Tells the log that files of exports are copies of it. May be repeated."""
+    add_copies(_drop_files)
+
+
+def _drop_files() -> int:
+    """Ends every export that was begun: what it has read, or will read, may be of before. As audit.erasure.add_copies
+    has it: nobody takes an export up before the owner's transaction is over, and then it sees what is left."""
+    with connections["owner"].cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"{_LOCK}export"])
+    begun = Q(state__in=("running", "done")) | Q(state="waiting", beat_at__isnull=False)
+    jobs = AuditJob.objects.using("owner").filter(begun, kind="export")
+    pks = list(jobs.select_for_update().order_by("pk").values_list("pk", flat=True))
+    AuditJobPart.objects.using("owner").filter(job__in=pks).delete()
+    jobs.filter(pk__in=pks).update(
+        state="expired", problem=ERASED, ended_at=Coalesce("ended_at", Now()), query="", closing=""
+    )
     return len(pks)
 
 

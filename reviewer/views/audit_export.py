@@ -174,6 +174,7 @@ def line_of_job(job: AuditJob, clock: Clock) -> dict[str, Any]:
         "percent": job.done * 100 // job.total if job.total else 0,
         "size": _size(job.byte_count),
         "problem": job.problem,
+        "is_erased": job.state == "expired" and job.problem == audit_jobs.ERASED,
         "asked": clock.at(job.created_at),
         "ended": clock.at(job.ended_at),
         "expires": clock.at(job.expires_at),

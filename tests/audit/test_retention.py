@@ -246,11 +246,11 @@ def test_disposal_takes_what_is_due_and_a_hold_beats_it(
     place_hold("case-17", Filters(plan_id="p1"), reason="a lawsuit", actor=ADA)
     dry = find_due()
     assert (dry.kinds, dry.kept, set(due) <= payloads()) == ({"plan.viewed": 3}, {"held": 1}, True)
-    assert dispose(dry.fingerprint, actor=ADA) == 3
+    assert dispose(dry.fingerprint, actor=ADA) == (3, 0)
     assert payloads() & {*due, held, *kept} == {held, *kept}
     (data,) = told("audit.disposed")
     assert (data["count"], sorted(data["events"])) == (3, sorted(due))
-    assert (find_due().count, dispose(find_due().fingerprint, actor=ADA)) == (0, 0)
+    assert (find_due().count, dispose(find_due().fingerprint, actor=ADA)) == (0, (0, 0))
 
 
 def test_disposal_is_of_what_was_looked_at_alone(
@@ -267,7 +267,7 @@ def test_disposal_is_of_what_was_looked_at_alone(
         dispose("nonsense", actor=ADA)
     assert told("audit.disposed") == []
     monkeypatch.setattr("audit.retention.PER_EVENT", 2)
-    assert dispose(find_due().fingerprint, actor=ADA) == 3
+    assert dispose(find_due().fingerprint, actor=ADA) == (3, 0)
     assert find_due().kept == {"held": 2}
 
 
@@ -297,7 +297,7 @@ def test_a_hold_that_is_released_while_a_disposal_runs_was_in_force_for_all_of_i
     look = retention._find_due
     with monkeypatch.context() as patched:
         patched.setattr(retention, "_find_due", look_then_release)
-        assert dispose(dry.fingerprint, actor=ADA) == 3
+        assert dispose(dry.fingerprint, actor=ADA) == (3, 0)
     releasing[0].join(20)
     assert sum(find_due().kinds.values()) == 2
 

@@ -8,13 +8,15 @@ from datetime import timedelta
 from urllib.parse import urlencode
 
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 from django.http import QueryDict
 
+from audit.erasure import erase, find_erasable
 from audit.export import Request, begin_export
 from audit.filters import Filters
 from audit.kinds import Kind
 from audit.recording import SYSTEM, record
+from audit.retention import Rule, dispose, find_due, set_rule
 from plans import clock
 from reviewer import audit_jobs
 from reviewer.audit_search import read_asked
@@ -68,6 +70,12 @@ def run(job):
         pass
     job.refresh_from_db()
     return job
+
+
+def run_one(job):
+    assert audit_jobs.run_due_jobs() == 1
+    job.refresh_from_db()
+    assert job.state == "done"
 
 
 def file_of(client, job):
@@ -285,6 +293,68 @@ def test_what_was_searched_for_goes_with_the_file(auditor, monkeypatch):
         assert "lena" not in page
         assert "All events" not in page
     assert "All events" not in text_of(auditor.get("/audit/exports/"))
+
+
+def erase_words(*words):
+    found = find_erasable(Filters(words=words))
+    return erase(Filters(words=words), fingerprint=found.fingerprint, reason="asked for", actor=SYSTEM)
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_an_erasure_throws_away_every_file_that_was_begun_before_it_and_says_why(auditor):
+    make_many(3, agent="bot")
+    make_event(agent="bot", data={"to": "lena@example.com"})
+    done, running, waiting, later = (ask(auditor) for _ in range(4))
+    run_one(done)
+    assert b"lena@example.com" in file_of(auditor, done)
+    running_worker = audit_jobs._claim("export")
+    assert running_worker.pk == running.pk
+    assert audit_jobs._begin(running_worker)
+    AuditJob.objects.filter(pk=waiting.pk).update(beat_at=clock.now())
+    assert erase_words("nobody@example.com").copies == 0
+    assert AuditJobPart.objects.exists()
+    assert erase_words("lena@example.com").copies == 3
+    assert AuditJobPart.objects.count() == 0
+    assert not audit_jobs._export_slice(running_worker)
+    for job in (done, running, waiting):
+        job.refresh_from_db()
+        assert (job.state, job.query, job.closing) == ("expired", "", "")
+        assert auditor.get(f"/audit/exports/{job.pk}/file/").status_code == 404
+        assert "Events were erased from the log after this export began" in text_of(
+            auditor.get(f"/audit/exports/{job.pk}/")
+        )
+    assert b"lena@example.com" not in file_of(auditor, run(later))
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_no_export_is_taken_up_while_an_erasure_is_under_way(auditor):
+    make_many(3, agent="bot")
+    job = ask(auditor)
+    with transaction.atomic(using="owner"):
+        assert audit_jobs._drop_files() == 0
+        assert audit_jobs.run_due_jobs() == 0
+    assert run(job).state == "done"
+
+
+@pytest.mark.usefixtures("every_export_is_large")
+def test_a_disposal_throws_files_away_too(auditor):
+    make_many(3, agent="bot")
+    run(ask(auditor))
+    set_rule(Rule("*", 0, 1), reason="x", actor=SYSTEM)
+    dry = find_due()
+    assert (dry.count, dispose(dry.fingerprint, actor=SYSTEM)) == (0, (0, 0))
+    assert AuditJobPart.objects.exists()
+    with connections["owner"].cursor() as owner:
+        owner.execute("SELECT audit_make_partition(now() - interval '9 days')")
+        owner.execute(
+            "INSERT INTO audit_event (id, at, kind, actor_type, actor_id, leaf) SELECT audit_new_id(at), at,"
+            " 'plan.viewed', 'person', '7', 'x' FROM (SELECT now() - interval '9 days' AS at) AS old RETURNING id, at"
+        )
+        ((pk, at),) = owner.fetchall()
+        owner.execute("INSERT INTO audit_payload VALUES (%s, sha256('x'), '{}')", [pk])
+        owner.execute("INSERT INTO audit_pending VALUES (%s, %s)", [at, pk])
+    assert dispose(find_due().fingerprint, actor=SYSTEM) == (1, 1)
+    assert AuditJobPart.objects.count() == 0
 
 
 @pytest.mark.usefixtures("every_export_is_large")
