@@ -6,12 +6,14 @@ import string
 
 import pytest
 
-from plans import clock, vault
-from plans.models import ConflictChange, Fence, Plan
+from audit.models import Event
+from plans import answers, clock, vault
+from plans.models import Callback, ConflictChange, Fence, Plan
 from plans.reconcile import confirm_received, find_out, find_out_unknown
 from plans.targets.foreign_json import MAX_NAME
 from tests.hosted_plans import approve
-from tests.makers import events_of, feed_data, make_agent, make_target, receive, reread
+from tests.makers import events_of, feed_data, make_agent, make_person, make_target, receive, reread
+from tests.reviewer.pages import client_of, url_of
 from tests.stub_behaviour import JSON_HEADERS, Answer, Commit
 from tests.stub_target import StubTarget
 from tests.time_passing import pass_time
@@ -274,3 +276,34 @@ def test_a_pending_plan_that_cannot_be_asked_about_keeps_no_other_waiting(stub_t
     assert reread(second).has_been_known_to_target
     assert not reread(first).has_been_known_to_target
     assert [record.name for record in caplog.records].count("plans.reconcile") == 1
+
+
+# --- who reads it ---------------------------------------------------------------------------------------------------
+
+SHOWN = {
+    "a result": raw(200, b'{"id":"re_1","id":"re_2","a\\ud800":"\\u0000\\udc00","n":1e999,"d":' + b"9" * 5_000 + b"}"),
+    "a result that is a text": raw(200, b'"\\ud800\\u0000"'),
+    "a conflict": raw(
+        409, b'{"detail":"\\u0000\\ud800","changed":{"f\\ud800\\u0000":{"planned":"\\ud800","current":"\\u0000"}}}'
+    ),
+    "a no": raw(422, b'{"detail":"\\u0000\\ud800"}'),
+}
+
+
+@pytest.mark.parametrize("answer", SHOWN.values(), ids=SHOWN)
+def test_what_is_odd_is_shown_told_and_called_back_like_anything_else(stub_target, answer):
+    stub_target.script(answer)
+    target = make_target(base_url=stub_target.base_url)
+    agent = make_agent(target, callback_url="https://agent.example/news").agent
+    plan = receive(agent, feed_data(target.name, plan=stub_target.new_plan()))
+    done = approve(plan)
+    assert done.state in ("committed", "conflicted", "refused")
+    told = json.loads(answers.encode(answers.document(reread(plan))), parse_int=str)
+    body = Callback.objects.get(plan=plan, kind=f"plan.{done.state}").body
+    assert json.loads(body, parse_int=str)["data"] == told
+    client = client_of(make_person("reviewer", "auditor"))
+    assert client.get(url_of(plan)).status_code == 200
+    for page in ("/audit/", "/audit/?q=re_1", f"/audit/plans/{agent.name}/{target.name}/{plan.plan_id}/", "/history/"):
+        assert client.get(page).status_code == 200
+    for event in Event.objects.filter(plan_id=plan.plan_id):
+        assert client.get(f"/audit/events/{event.id}/").status_code == 200
