@@ -26,15 +26,17 @@ def abandon_plan(
     """Abandon one pending plan. May be repeated.
 
     A plan that is not known yet, or is being committed, is left as it is and the wish is kept: it applies when the
-    plan arrives, or falls back to pending. A plan that ended stays as it ended. Locks the agent, then the plan.
+    plan arrives, or falls back to pending. A plan that ended stays as it ended. An agent gives up its own plans also at
+    a target that was taken from it. Locks the agent, then the plan.
     """
     agent = lock_agent(agent.pk)
     bind(agent.pk, delivery)
-    target = agent.targets.filter(name=target_name).first()
-    if target is None:
-        raise UnknownTarget("This target is not registered for this agent.")
-    pk = Plan.objects.filter(agent=agent, target=target, plan_id=plan_id).values_list("pk", flat=True).first()
+    own = Plan.objects.filter(agent=agent, target__name=target_name, plan_id=plan_id)
+    pk = own.values_list("pk", flat=True).first()
     if pk is None:
+        target = agent.targets.filter(name=target_name).first()
+        if target is None:
+            raise UnknownTarget("This target is not registered for this agent.")
         _keep_wish(agent, target, plan_id, reason, clock.now())
         return []
     plan = lock_plan(pk)

@@ -26,6 +26,7 @@ from plans.errors import (
     StillCommitting,
     TargetBusy,
     Unavailable,
+    UnknownTarget,
 )
 from plans.faultpoints import reach
 from plans.hosted_commit import apply_hosted
@@ -217,6 +218,10 @@ def _attempt(
             f"{plan.approvals_required} approvals are needed, {given} given. A person decides on the plan's page."
         )
         return ApprovalRequired(sentence, plan_id=plan.plan_id, review_url=answers.review_url(plan))
+    if not agent.targets.filter(pk=plan.target_id).exists():  # taken from it since: nothing says yes to this plan then
+        taken = UnknownTarget("Its target is not registered for this agent any more.", plan_id=plan.plan_id)
+        taken.plan_write = "none"
+        return taken
     if plan.policy.refuses_unconfirmed and not plan.is_hosted and not plan.has_confirmed_actions:
         # Nobody has to approve, so nothing tells the agent when to come back but this: it keeps its token, and does.
         refusal = Unavailable(

@@ -55,6 +55,7 @@ _COMMIT: Final[Refusals] = (
     errors.KeyRequired, errors.KeyInvalid, errors.KeyReused, errors.NeverPlanned, errors.FingerprintRequired,
     errors.FingerprintMismatch, errors.ApprovalRequired, errors.PlanRejected, errors.PlanConflicted,
     errors.PlanExpired, errors.PlanAbandoned, errors.PlanRefused, errors.Fenced, errors.OutcomeUnknown,
+    errors.UnknownTarget,
 )  # fmt: skip
 _AUDITOR: Final[Refusals] = (errors.Malformed, errors.Unauthenticated, errors.Forbidden)
 _COMMIT_TEXT: Final = (

@@ -131,8 +131,8 @@ def set_agent(
     """Change an agent's owner, where it may plan, or where it is told; None leaves a thing as it is.
 
     Its waiting plans stay, at targets that it loses too: a person decides them, and nobody who owned the agent since
-    they were received. A change that changes nothing leaves no event. Locks the agent. Raises `RegistryError`, also for
-    one that is disabled.
+    they were received; the agent may give them up there, and commits none of them. A change that changes nothing leaves
+    no event. Locks the agent. Raises `RegistryError`, also for one that is disabled.
     """
     agent = lock_agent(_agent(name).pk)
     if agent.disabled_at is not None:
