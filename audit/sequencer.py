@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import psycopg
 from django.conf import settings
-from psycopg.errors import DataCorrupted
+from psycopg.errors import DataCorrupted, InsufficientPrivilege, UniqueViolation
 
 from audit.changes import record_change
 from audit.connections import open_connection
+from audit.merkle import ProofError
 from audit.notes import Checkpoint, NoteError, open_checkpoint
 from audit.proofs import LATEST, SIZE, Ask, read_tree
 from audit.signing import SignedState, Signer, SigningRefused, check_may_sign, read_signer
@@ -88,7 +89,7 @@ class Sequencer:
         while True:
             try:
                 ((old, new),) = self._ask("SELECT old_size, new_size FROM audit_advance(%s)", [BATCH])
-            except DataCorrupted as error:
+            except (DataCorrupted, InsufficientPrivilege, UniqueViolation) as error:
                 raise SequencingStopped(str(error).splitlines()[0]) from error
             moved += 0 if old is None else new - old
             if old is None or new - old < BATCH:
@@ -98,7 +99,10 @@ class Sequencer:
         """Signs the tree of `size` committed events and publishes it; raises SigningRefused rather than contradict."""
         tree = read_tree(size, self._ask)
         stored = self._read_stored()
-        root = tree.root()
+        try:
+            root = tree.root()
+        except ProofError as error:
+            raise SigningRefused(f"{error} Nothing is signed.") from error
         check_may_sign(tree, root, kept=self.state.read(), stored=stored)
         checkpoint = Checkpoint(self.signer.origin, size, root)
         note = self.signer.sign(checkpoint)

@@ -377,3 +377,23 @@ def test_busy_writers_leave_words_their_share_of_the_time(
         left = sequencer._words_due - time.monotonic()
     (reading,) = took
     assert 8.5 * reading < left < 9.5 * reading
+
+
+def test_a_damaged_tree_and_a_refused_tile_are_said_and_not_died_of(
+    database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from psycopg.errors import InsufficientPrivilege, UniqueViolation
+
+    make_event()
+    with sequencing(tmp_path) as sequencer:
+        sequencer.turn(heartbeat=0)
+        with pytest.raises(SigningRefused, match="Nothing is signed"):
+            sequencer.sign(300)
+        for refusal in (InsufficientPrivilege, UniqueViolation):
+
+            def refuse(*_: Any, refusal: type[Exception] = refusal) -> Any:
+                raise refusal("The tile stays.")
+
+            monkeypatch.setattr(sequencer, "_ask", refuse)
+            with pytest.raises(SequencingStopped, match="The tile stays"):
+                sequencer.drain()
