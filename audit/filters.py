@@ -206,9 +206,29 @@ def build_words(words: tuple[str, ...]) -> tuple[str, list[Any]]:
         "concat_ws(' ', e.id, e.kind, e.actor_id, e.on_behalf_of, e.agent, e.target, e.plan_id, e.operation, e.task_id,"
         " e.request_id, p.body)"
     )
+    conditions: list[str] = []
     patterns: list[Any] = []
     for word in words:
+        if not word.isascii():
+            conditions.append(f"{text} ~* %s")
+            patterns.append(_spell_either_way(word))
+            continue
         # As JSON text spells it: a payload holds a quotation mark as \".
         spelled = json.dumps(word, ensure_ascii=False)[1:-1]
         patterns.append("%" + spelled.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%")
-    return " AND ".join([f"{text} ILIKE %s"] * len(words)), patterns
+        conditions.append(f"{text} ILIKE %s")
+    return " AND ".join(conditions), patterns
+
+
+def _spell_either_way(word: str) -> str:
+    """A regular expression for the word as JSON may spell it: each letter beyond ASCII as itself, or as its escape."""
+    pattern = ""
+    for character in word:
+        if character.isascii():
+            spelled = json.dumps(character)[1:-1]
+            pattern += "".join(one if one.isalnum() else f"\\{one}" for one in spelled)
+        else:
+            cases = sorted({character, character.lower(), character.upper()})
+            escapes = [json.dumps(case)[1:-1].replace("\\", "\\\\") for case in cases]
+            pattern += f"(?:{'|'.join([character, *escapes])})"
+    return pattern

@@ -15,6 +15,7 @@ from django.test import Client
 from psycopg.errors import InsufficientPrivilege
 
 from audit import retention
+from audit.canonical import RawJson
 from audit.erasure import ErasureRefused, Selection, erase, find_erasable
 from audit.filters import FilterError, Filters
 from audit.kinds import Kind
@@ -141,6 +142,16 @@ def test_words_by_which_it_was_found_are_not_in_what_tells_of_an_erasure(databas
     assert data["filters"] == {"agent": "refund-bot"}
     assert data["by_words"] is True
     assert not Payload.objects.filter(body__icontains="lena").exists()
+
+
+@pytest.mark.parametrize("asked", ["Müller", "MÜLLER", "müller", "Mü", "😀", 'a.(ü"\\\\'])
+def test_an_erasure_finds_a_word_however_its_json_spelled_it(database: None, asked: str) -> None:
+    text = 'Müller 😀 a.(ü"\\\\'
+    escaped = json.dumps({"to": text})
+    spelled = [escaped, escaped.replace("\\u00fc", "\\u00FC"), json.dumps({"to": text}, ensure_ascii=False)]
+    made = {make_event(actor=ADA, data={"inputs": RawJson(one)}).id for one in spelled}
+    make_event(actor=ADA, data={"inputs": RawJson('{"to": "Muller axu"}')})
+    assert {str(one) for one in find_erasable(Filters(words=(asked,))).ids} == made
 
 
 def test_what_tells_of_an_erasure_cannot_be_erased(database: None) -> None:
