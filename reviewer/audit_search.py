@@ -1,7 +1,7 @@
 """What an auditor asks for, as it stands in the address: read from a form, taken apart, written again as links."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -23,6 +23,7 @@ LAST_CHOICES: Final = [
 ]  # fmt: skip
 LABELS: Final = {
     "preset": _("Question"), "last": _("Time"), "from": _("From"), "to": _("Before"), "kind": _("Event"),
+    "outcome": _("Outcome"),
     "agent": _("Agent"), "target": _("Target"), "operation": _("Operation"), "plan_id": _("Plan"), "task_id": _("Task"),
     "actor": _("Actor"), "q": _("Words"),
 }  # fmt: skip
@@ -30,13 +31,20 @@ LABELS: Final = {
 _KEYS: Final = {
     "agent": "agent", "target": "target", "operation": "operation", "op": "operation", "plan": "plan_id",
     "plan_id": "plan_id", "task": "task_id", "task_id": "task_id", "actor": "actor", "kind": "kind", "event": "kind",
-    "from": "from", "to": "to", "before": "to", "last": "last", "preset": "preset",
+    "from": "from", "to": "to", "before": "to", "last": "last", "preset": "preset", "outcome": "outcome",
 }  # fmt: skip
+# An event holds records and fields among everything else it tells: what stands behind these is a word to look for.
+_WORD_KEYS: Final = frozenset({"record", "field"})
 OUTCOMES: Final[dict[str, Kind]] = {
     "written": Kind.COMMIT_SUCCEEDED, "conflict": Kind.COMMIT_CONFLICTED, "unknown": Kind.COMMIT_UNKNOWN,
     "rejected": Kind.PLAN_REJECTED, "expired": Kind.PLAN_EXPIRED, "abandoned": Kind.PLAN_ABANDONED,
     "refused": Kind.COMMIT_REFUSED,
 }  # fmt: skip
+OUTCOME_CHOICES: Final = [
+    ("written", _("Written")), ("conflict", _("Conflict")), ("unknown", _("Unknown")), ("rejected", _("Rejected")),
+    ("refused", _("Refused by the target")), ("expired", _("Expired")), ("abandoned", _("Not done, for any reason")),
+]  # fmt: skip
+_KINDS: Final = tuple(kind.value for kind in Kind)
 _WORD: Final = re.compile(r'"([^"]*)"|(\S+)')
 _DAY: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}))?", re.ASCII)
 
@@ -68,13 +76,20 @@ class Asked:
         return (*rest, ("from", format_at(start)), ("to", format_at(end)))
 
     def lists(self, now: datetime) -> list[tuple[str, list[str]]]:
-        """As audit.filters reads them: a time counted back from now is an instant there. Refuses an unknown one."""
+        """As audit.filters reads them: a time counted back from now is an instant there, an outcome the kind of event
+        that tells of it. Refuses (FilterError) a time, an outcome or a kind that there is none of, and says what is."""
         found: dict[str, list[str]] = {}
         for name, value in self.pairs:
             if name == "last":
                 found.setdefault("from", []).append(self._since(value, now))
-            else:
+            elif name == "outcome" and value not in OUTCOMES:
+                raise FilterError(f"There is no outcome {value[:64]!r}. There are: {', '.join(OUTCOMES)}.")
+            elif name == "kind" and value not in _KINDS:
+                raise FilterError(f"There is no kind of event {value[:64]!r}. There are: {', '.join(_near(value))}.")
+            elif name != "outcome":
                 found.setdefault(name, []).append(_unquoted(value) if name == "q" else value)
+        if outcomes := [OUTCOMES[value].value for value in self.all("outcome")]:
+            found["kind"] = _both(outcomes, self.all("kind"))
         return list(found.items()) + ([("cursor", [self.cursor])] if self.cursor else [])
 
     def _since(self, last: str, now: datetime) -> str:
@@ -114,7 +129,10 @@ def _take_apart(text: str) -> list[Pair]:
     words: list[str] = []
     for quoted, word in _WORD.findall(text):
         if word and (pair := _as_filter(word)) is not None:
-            pairs.append(pair)
+            if pair[0] == "q":
+                words += _quoted([pair[1]])
+            else:
+                pairs.append(pair)
         elif word:
             words.append(word)
         words += _quoted(quoted.split())
@@ -122,13 +140,31 @@ def _take_apart(text: str) -> list[Pair]:
 
 
 def _as_filter(word: str) -> Pair | None:
+    """What a word with a colon means, where its key is one of ours; `q` for one that is looked for as a word."""
     key, _colon, value = word.partition(":")
-    name = _KEYS.get(key.lower())
-    if name is not None and value:
-        return name, spell_instant(value) if name in ("from", "to") else value
-    if key.lower() == "outcome" and value in OUTCOMES:
-        return "kind", OUTCOMES[value].value
-    return None
+    key = key.lower()
+    if not value:
+        return None
+    if key in _WORD_KEYS:
+        return "q", value
+    name = _KEYS.get(key)
+    if name in ("from", "to"):
+        return name, spell_instant(value)
+    return (name, value.lower() if name == "outcome" else value) if name is not None else None
+
+
+def _near(kind: str) -> Sequence[str]:
+    """The kinds of the same family; all of them, where there is no such family."""
+    family = kind.partition(".")[0] + "."
+    return [one for one in _KINDS if one.startswith(family)] or _KINDS
+
+
+def _both(outcomes: list[str], kinds: list[str]) -> list[str]:
+    """The kinds that tell of these outcomes, of those asked for where some were; none is no answer."""
+    kept = [kind for kind in outcomes if kind in kinds or not kinds]
+    if not kept:
+        raise FilterError(f"No such event tells of that outcome: {', '.join(outcomes)} would. Take one of them away.")
+    return kept
 
 
 def spell_instant(text: str) -> str:
@@ -176,6 +212,6 @@ def value_of(name: str, value: str, presets: Mapping[str, str]) -> str:
     """A filter's value as a person reads it."""
     if name == "preset":
         return presets.get(value, value)
-    if name == "last":
-        return str(dict(LAST_CHOICES).get(value, value))
+    if name in ("last", "outcome"):
+        return str(dict(LAST_CHOICES if name == "last" else OUTCOME_CHOICES).get(value, value))
     return value

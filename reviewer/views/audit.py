@@ -19,7 +19,7 @@ from reviewer import audit_presets
 from reviewer.access import actor_of, requires_role
 from reviewer.audit_drawing import draw_bars
 from reviewer.audit_rows import line_of, words_of
-from reviewer.audit_search import LAST_CHOICES, Asked, address_of, label_of, read_asked, value_of
+from reviewer.audit_search import LAST_CHOICES, OUTCOME_CHOICES, Asked, address_of, label_of, read_asked, value_of
 from reviewer.models import SavedSearch
 from reviewer.moments import Clock
 from reviewer.views import PersonRequest, clock_for, show
@@ -65,6 +65,8 @@ def _form(asked: Asked) -> dict[str, Any]:
         "kinds": asked.all("kind"),
         "kind_groups": _kind_groups(asked.all("kind")),
         "last_choices": LAST_CHOICES,
+        "outcomes": asked.all("outcome"),
+        "outcome_choices": OUTCOME_CHOICES,
         "text_fields": [(name, label_of(name), asked.given(name)) for name in FIELDS],
         "has_text_fields": any(asked.given(name) for name in (*FIELDS, "from", "to")),
         "presets": [(name, title, address_of([("preset", name)]), name == preset) for name, title in titles.items()],

@@ -48,8 +48,13 @@ def reads():
     [
         ("agent:bot plan:plan_1 late", [("agent", "bot"), ("plan_id", "plan_1"), ("q", "late")]),
         ("actor:person:7", [("actor", "person:7")]),
-        ("outcome:unknown", [("kind", "commit.unknown")]),
-        ("outcome:nothing", [("q", "outcome:nothing")]),
+        ("outcome:Unknown", [("outcome", "unknown")]),
+        ("outcome:comitted", [("outcome", "comitted")]),
+        ("record:48213 late", [("q", "48213 late")]),
+        ("field:amount agent:bot Record:customer/77", [("agent", "bot"), ("q", "amount customer/77")]),
+        ("record:agent:bot", [("q", '"agent:bot"')]),
+        ('"record:48213"', [("q", '"record:48213"')]),
+        ("record:", [("q", "record:")]),
         ("kind:plan.rejected kind:plan.expired", [("kind", "plan.rejected"), ("kind", "plan.expired")]),
         ("sha256:6b1f", [("q", "sha256:6b1f")]),
         ('"agent:bot" late', [("q", '"agent:bot" late')]),
@@ -84,14 +89,59 @@ def test_a_time_counted_back_is_an_instant_in_the_log_and_cannot_be_given_twice(
 
 
 @pytest.mark.parametrize(
-    "query", ["colour=red", "kind=plan.eaten", "from=yesterday", "from=2026-02-01&to=2026-01-01", "last=1y", "preset=x"]
-)
+    "query",
+    [
+        "q=outcome:comitted", "outcome=comitted", "outcome=written&kind=plan.viewed", "q=kind:plan.eaten",
+        "q=last:1y", "q=preset:x", "q=from:yesterday",
+        "colour=red", "kind=plan.eaten", "from=yesterday", "from=2026-02-01&to=2026-01-01", "last=1y", "preset=x",
+    ],
+)  # fmt: skip
 def test_l130_what_cannot_be_asked_is_said_and_is_no_empty_list(auditor, query):
     response = auditor.get(f"/audit/?{query}", follow=True)
     assert response.status_code == 422
     assert "There is a problem" in text_of(response)
     assert "No event matches" not in text_of(response)
     assert reads() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        (
+            "q=outcome:comitted",
+            "There is no outcome 'comitted'. There are: written, conflict, unknown, rejected, expired, abandoned, refu",
+        ),
+        ("q=kind:task.eaten", "There is no kind of event 'task.eaten'. There are: task.ended."),
+        ("q=event:odd", "There is no kind of event 'odd'. There are: feed.refused, plan.received,"),
+        ("outcome=written&kind=plan.viewed", "commit.succeeded would"),
+    ],
+)
+def test_a_value_that_a_filter_cannot_have_is_refused_with_those_it_can(auditor, query, sentence):
+    assert sentence in unescape(text_of(auditor.get(f"/audit/?{query}", follow=True)))
+
+
+def test_outcomes_are_chosen_beside_the_kind_and_narrow_it(auditor):
+    for kind in (Kind.COMMIT_SUCCEEDED, Kind.COMMIT_UNKNOWN, Kind.PLAN_VIEWED):
+        make_event(kind, agent="bot")
+    page = auditor.get("/audit/?agent=bot&outcome=written").content.decode()
+    assert page.count('<a class="mono" href="/audit/events/') == 1
+    assert '<option value="written" selected>' in page
+    assert re.findall(r'<span class="tag">(\w+) <b>([^<]*)</b>', page) == [("Agent", "bot"), ("Outcome", "Written")]
+    both = auditor.get("/audit/?agent=bot&outcome=written&outcome=unknown").content.decode()
+    assert both.count('<a class="mono" href="/audit/events/') == 2
+    assert both.count('<input type="hidden" name="outcome"') == 2
+    narrowed = auditor.get("/audit/?agent=bot&outcome=written&outcome=unknown&kind=commit.unknown").content.decode()
+    assert narrowed.count('<a class="mono" href="/audit/events/') == 1
+    assert {tuple(data["filters"]["kind"]) for data in reads()} == {
+        ("commit.succeeded",), ("commit.succeeded", "commit.unknown"), ("commit.unknown",),
+    }  # fmt: skip
+
+
+def test_what_stands_behind_record_is_found_as_a_word(auditor):
+    make_event(agent="bot", data={"targets": ["order/48213"], "note": "48213"})
+    make_event(agent="bot", data={"note": "48214"})
+    page = auditor.get("/audit/?q=record:48213", follow=True).content.decode()
+    assert page.count('<a class="mono" href="/audit/events/') == 1
 
 
 def test_each_active_filter_is_a_tag_with_a_link_without_it(auditor):
