@@ -16,8 +16,8 @@ _HOW: Final = """substring(p.body from '"how":"([a-z]+)"')"""
 
 @dataclass(frozen=True, slots=True)
 class UnknownOutcome:
-    """One plan whose outcome was not known. `how` it was found out: answer, state, person; "" where it only ended,
-    or is still unknown (`known_at` None)."""
+    """One plan whose outcome was not known. `how` it was found out: answer, state, person, unsent; "" where it only
+    ended, or is still unknown (`known_at` None)."""
 
     agent: str
     target: str

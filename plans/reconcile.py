@@ -139,6 +139,11 @@ def _act_on(plan_pk: int, reply: StateReply, asked_at: datetime) -> int | None:
         return None
     if at < plan.expires_at:
         return start_attempt(plan, actor=SWEEP, at=at).pk
+    if reply.state in (None, "pending") and _was_never_sent(plan):
+        told = {"how": "unsent", "state": State.ABANDONED.value}
+        tell(plan, Kind.COMMIT_RESOLVED, actor=SWEEP, data=told)
+        ending.abandon(plan, AbandonReason.NOT_APPLIED, actor=SWEEP, at=at)
+        return None
     pause = min(AFTER_EXPIRY * 2 ** min(plan.check_count, 6), SLOWEST)
     trusted_from = plan.expires_at + settings.STATE_TRUSTED_AFTER
     plan.next_check_at = (
@@ -146,6 +151,11 @@ def _act_on(plan_pk: int, reply: StateReply, asked_at: datetime) -> int | None:
     )
     plan.save(update_fields=["next_check_at"])
     return None
+
+
+def _was_never_sent(plan: Plan) -> bool:
+    """Whether every attempt of a locked plan ended and is proven to have sent nothing: no target need say more."""
+    return not plan.commits.filter(Q(settled_at=None) | Q(may_have_arrived=True)).exists()
 
 
 def _finding(plan: Plan, reply: StateReply, asked_at: datetime, at: datetime) -> _Finding | None:

@@ -77,6 +77,7 @@ def how_found(outcome: UnknownOutcome) -> str:
         return _("Still unknown")
     return {
         "answer": _("Answer to the same key"), "state": _("State at the target"), "person": _("Settled by hand"),
+        "unsent": _("Nothing was sent, and its time was up"),
     }.get(outcome.how, _("By its end"))  # fmt: skip
 
 

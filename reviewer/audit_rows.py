@@ -212,7 +212,12 @@ def _filters(told: Told) -> str:
 
 
 def _how(how: str) -> str:
-    found = {"answer": _("answer to the same key"), "state": _("state at the target"), "person": _("settled by hand")}
+    found = {
+        "answer": _("answer to the same key"),
+        "state": _("state at the target"),
+        "person": _("settled by hand"),
+        "unsent": _("nothing was sent, and its time was up"),
+    }
     return found.get(how, how)
 
 

@@ -12,7 +12,7 @@ from plans import plan_sql, schema
 from plans.commit import Call, carry_out
 from plans.errors import DecisionRefused
 from plans.freshness import bring_up_to_date
-from plans.models import Plan
+from plans.models import Fence, Plan
 from plans.reconcile import find_out, find_out_unknown, mark_overdue
 from plans.review import reject_plan
 from tests.hosted_plans import approve
@@ -26,7 +26,7 @@ from tests.stub_behaviour import (
 )
 from tests.stub_target import StubTarget
 from tests.time_passing import pass_time, pass_time_to_expiry
-from tests.unknown_plans import APPROVED, UNKNOWN, due, has_one_end, outcomes, plan_at, says
+from tests.unknown_plans import APPROVED, UNKNOWN, due, has_one_end, outcomes, plan_at, says, unknown_at
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -244,6 +244,41 @@ def test_a_worker_that_slept_until_its_claim_was_called_lost_sends_nothing_and_t
     assert reread(plan).commits.get(outcome="committed").result == "7"
 
 
+def test_an_unknown_plan_of_which_nothing_was_sent_is_not_applied_at_its_expiry_though_its_target_is_down(
+    stub_target, owner_connection, monkeypatch
+):
+    plan = plan_at(stub_target)
+    awake = threading.Event()
+    sleeps = sleep_before_the_call(monkeypatch, awake)
+    approving = in_background(lambda: approve(plan))
+    assert sleeps.wait(10)
+    pass_time(owner_connection, plan, 46)
+    assert mark_overdue() == 1
+    pass_time_to_expiry(owner_connection, plan, 0)
+    stub_target.refuse_connections()
+    # While the worker may still be about to send, nothing is proven.
+    assert find_out(plan_pk=due(plan).pk).state == "unknown"
+    awake.set()
+    assert approving().state == "unknown"
+    assert outcomes(plan) == ["unsent"]
+    done = find_out(plan_pk=due(plan).pk)
+    assert (done.state, done.abandonment.reason) == ("abandoned", "not_applied")
+    assert events_of(plan) == [*UNKNOWN, "commit.unknown", "commit.resolved", "plan.abandoned"]
+    assert not Fence.objects.exists()
+    assert stub_target.commits == []
+
+
+def test_an_unknown_plan_of_which_something_may_have_arrived_stays_so_while_its_target_is_down(
+    stub_target, owner_connection
+):
+    plan = unknown_at(stub_target)
+    stub_target.refuse_connections()
+    assert find_out(plan_pk=due(plan).pk).state == "unknown"
+    assert outcomes(plan) == ["unknown", "unsent"]
+    pass_time_to_expiry(owner_connection, plan, 0)
+    assert find_out(plan_pk=due(plan).pk).state == "unknown"
+
+
 def test_a_worker_that_slept_until_its_plan_had_ended_sends_nothing(stub_target, owner_connection, monkeypatch):
     plan = plan_at(stub_target)
     awake = threading.Event()
@@ -263,7 +298,7 @@ def test_a_worker_that_slept_until_its_plan_had_ended_sends_nothing(stub_target,
 CHILD = """
 import sys, django
 django.setup()
-from plans.models import Plan
+from plans.models import Fence, Plan
 from reviewer.models import Person
 from tests.hosted_plans import approve
 approve(Plan.objects.get(pk=int(sys.argv[1])), Person.objects.get(pk=int(sys.argv[2])))
