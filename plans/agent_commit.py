@@ -104,11 +104,11 @@ def _attempt_in_time(
         if outcome is not None:
             return outcome
         if time.monotonic() >= until:
-            raise StillCommitting
+            raise StillCommitting(found.pk)
         try:
             places.enter_context(place_at(found.target_id, patience=AT_ONCE))
         except TargetBusy:
-            raise StillCommitting from None
+            raise StillCommitting(found.pk) from None
         time.sleep(POLL)
 
 
@@ -121,7 +121,7 @@ def _answer(outcome: CommitAnswer) -> CommitAnswer:
         case State.PENDING:
             raise unavailable(plan)
         case State.COMMITTING:
-            raise StillCommitting
+            raise StillCommitting(plan.pk)
         case _:
             refusal = answers.refusal_of(plan)
             if outcome.is_replayed:
@@ -140,14 +140,26 @@ def _key_reused(bound: IdempotencyKey) -> KeyReused:
 
 
 def _named(agent: Agent, operation: str, presented: Presented, named: Plan | None) -> Plan:
+    """The plan of the token: of the door's operation and of the presented `plan_id`, where one of those is of them.
+
+    Two targets may give out the same token. Which plan is meant is not guessed.
+    """
     rows = Plan.objects.select_related("agent", "target", "task", "policy")
     rows = rows.filter(agent=agent, token_hash=vault.token_hash(presented.token))
     if named is not None:
         rows = rows.filter(target=named.target)
-    plan = rows.filter(operation=operation).first() or rows.first()
-    if plan is None:
+    found = list(rows.order_by("pk"))
+    if not found:
         _record_stranger(agent, Kind.COMMIT_NEVER_PLANNED, operation, {"key": presented.key})
         raise NeverPlanned("The token names no plan of this agent.")
+    found = [plan for plan in found if plan.operation == operation] or found
+    found = [plan for plan in found if plan.plan_id == presented.plan_id] or found
+    plan = found[0]
+    if len(found) > 1:
+        raise Invalid(
+            "The token is that of plans at several targets.",
+            [("/plan_id", "must say which of them; where they have the same, commit at the plan's own address")],
+        )
     if named is not None and named.pk != plan.pk:
         raise Invalid("The token is another plan's.", [("/plan_token", "is not the token of the plan in the address")])
     if plan.operation != operation:
@@ -193,7 +205,7 @@ def _attempt(
     try:
         plan = lock_plan(plan_pk)
     except LockTimeout:
-        raise StillCommitting from None
+        raise StillCommitting(plan_pk) from None
     reach("plan-locked", plan.pk)
     at = clock.now()
     actor = agent_actor(agent)

@@ -3,7 +3,7 @@
 from django.http import HttpRequest, HttpResponse, QueryDict
 from msgspec import Raw
 
-from plans import answers, vault
+from plans import answers
 from plans.abandonment import abandon_plan, apply_write_of, end_task, observe_write
 from plans.agent_commit import CommitAnswer, Presented, commit_by_agent
 from plans.auth import authenticate
@@ -83,8 +83,8 @@ def _commit(request: HttpRequest, agent: Agent, operation: str, plan: Plan | Non
     presented = _presented(key, body)
     try:
         answer = commit_by_agent(agent=agent, operation=operation, presented=presented, plan=plan)
-    except StillCommitting:
-        return _being_committed(agent, presented, plan)
+    except StillCommitting as still:
+        return _being_committed(Plan.objects.select_related("target").get(pk=still.plan_pk))
     return _applied(answer)
 
 
@@ -107,9 +107,7 @@ def _applied(answer: CommitAnswer) -> HttpResponse:
     return response
 
 
-def _being_committed(agent: Agent, presented: Presented, plan: Plan | None) -> HttpResponse:
-    if plan is None:
-        plan = Plan.objects.select_related("target").get(agent=agent, token_hash=vault.token_hash(presented.token))
+def _being_committed(plan: Plan) -> HttpResponse:
     document = {"plan_id": plan.plan_id, "state": State.COMMITTING.value}
     return still_committing(document, answers.state_url(plan))
 

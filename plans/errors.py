@@ -318,7 +318,11 @@ class OutcomeUnknown(Refused):
 
 
 class StillCommitting(Exception):
-    """An attempt is under way and did not settle while this request waited: answered 202 to agents."""
+    """An attempt of that plan is under way and did not settle while this request waited: answered 202 to agents."""
+
+    def __init__(self, plan_pk: int) -> None:
+        super().__init__(plan_pk)
+        self.plan_pk = plan_pk
 
 
 class DecisionRefused(Exception):

@@ -14,7 +14,16 @@ from plans.instants import parse_instant
 from plans.models import Approval, Fence, IdempotencyKey, Plan
 from plans.review import approve_plan, reject_plan
 from plans.schema import shown_digest
-from tests.makers import events_of, kinds_recorded, make_agent, make_person, make_plan, policy_of
+from tests.makers import (
+    MadeAgent,
+    events_of,
+    kinds_recorded,
+    make_agent,
+    make_person,
+    make_plan,
+    make_target,
+    policy_of,
+)
 from tests.plans.http import Answer, Caller, fill_up, let_expire, make_caller, raw_connection, without
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -485,6 +494,28 @@ def test_a_plan_id_beside_the_token_must_be_the_tokens(caller):
     assert refused.pointers == ["/plan_id"]
     assert nothing_written()
     assert caller.commit("address.update", planned, plan_id=planned["plan_id"]).status == 200
+
+
+def test_of_plans_with_one_token_at_two_targets_none_is_guessed(caller):
+    made = MadeAgent(caller.agent, "", "", "")
+    first, second = (
+        make_plan(
+            made=made,
+            target=make_target(),
+            plan={"plan_id": f"plan_at_{count}", "plan_token": "pt-one-text", "input_fingerprint": "sha256:1"},
+        )
+        for count in (1, 2)
+    )
+    presented = {"plan_token": "pt-one-text", "input_fingerprint": "sha256:1"}
+    unsaid = caller.commit("limit.update", presented)
+    unsaid.is_problem(422, "invalid", following="fix_request")
+    assert unsaid.pointers == ["/plan_id"]
+    assert not IdempotencyKey.objects.exists()
+    for plan in (first, second):
+        found = caller.commit("limit.update", presented, plan_id=plan.plan_id).is_problem(403, "approval-required")
+        assert found["plan_id"] == plan.plan_id
+        found = caller.commit_plan(presented | {"plan_id": plan.plan_id}).is_problem(403, "approval-required")
+        assert found["plan_id"] == plan.plan_id
 
 
 def test_a_token_of_another_operation_is_422(caller):
