@@ -228,7 +228,13 @@ def _spell_either_way(word: str) -> str:
             spelled = json.dumps(character)[1:-1]
             pattern += "".join(one if one.isalnum() else f"\\{one}" for one in spelled)
         else:
-            cases = sorted({character, character.lower(), character.upper()})
-            escapes = [json.dumps(case)[1:-1].replace("\\", "\\\\") for case in cases]
+            escapes = [escape.replace("\\", "\\\\") for escape in find_escapes(character)]
             pattern += f"(?:{'|'.join([character, *escapes])})"
     return pattern
+
+
+def find_escapes(character: str) -> list[str]:
+    """How JSON may spell a character beyond ASCII by escapes, in either case of its letter, the given one first."""
+    given = json.dumps(character)[1:-1]
+    others = (json.dumps(other)[1:-1] for other in (character.lower(), character.upper()))
+    return list(dict.fromkeys([given, *(other for other in others if len(other) == len(given) and "\\u" in other)]))

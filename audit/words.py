@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Any, Final, TypeAlias
 
 from audit.cursors import ByIndex
-from audit.filters import Filters, Search, build_matching, build_words
+from audit.filters import Filters, Search, build_matching, build_words, find_escapes
 from audit.proofs import advance, ask_django, read_size
 
 Row: TypeAlias = tuple[Any, ...]
@@ -104,7 +104,7 @@ def are_indexed(words: Sequence[str]) -> bool:
 
     Gives places to what waits for them, if it can; where something still waits, events are looked through by time.
     """
-    if not words or not _parts(words):
+    if not words or not _ways(words):
         return False
     advance()
     return not ask_django("SELECT 1 FROM audit_pending LIMIT 1", [])
@@ -122,11 +122,9 @@ def find_blocks(filters: Filters, *, below: int, above: int = 0) -> Iterator[int
 
 
 def _find_known(filters: Filters, highest: int, lowest: int) -> Iterator[int]:
-    parts = _parts(filters.words)
-    by_word = " INTERSECT ".join(
-        "SELECT block FROM audit_word WHERE word >= %s AND word < %s AND block BETWEEN %s AND %s" for _ in parts
-    )
-    parameters: list[Any] = [value for part in parts for value in (*part, lowest, highest)]
+    asked = " INTERSECT ".join(map(_spell_ways, ways := _ways(filters.words)))
+    ranges = (bounds for word in ways for way in word for part in way for bounds in part)
+    parameters: list[Any] = [value for bounds in ranges for value in (*bounds, lowest, highest)]
     times, of_times = "", []
     if filters.from_at is not None:
         times += " AND b.newest >= %s"
@@ -135,7 +133,7 @@ def _find_known(filters: Filters, highest: int, lowest: int) -> Iterator[int]:
         times += " AND b.oldest < %s"
         of_times.append(filters.to_at)
     rows = ask_django(
-        f"SELECT b.block FROM ({by_word}) AS f JOIN audit_word_block b ON b.block = f.block WHERE NOT b.is_due{times}"
+        f"SELECT b.block FROM ({asked}) AS f JOIN audit_word_block b ON b.block = f.block WHERE NOT b.is_due{times}"
         f" UNION ALL SELECT b.block FROM audit_word_block b WHERE b.is_due AND b.block BETWEEN %s AND %s{times}"
         " ORDER BY block DESC",
         [*parameters, *of_times, lowest, highest, *of_times],
@@ -143,21 +141,67 @@ def _find_known(filters: Filters, highest: int, lowest: int) -> Iterator[int]:
     yield from (block for (block,) in rows)
 
 
-def _parts(words: Iterable[str]) -> list[tuple[str, str]]:
-    """From where to before where the index has what the words asked for are made of.
+def _spell_ways(word: "Word") -> str:
+    """The blocks that have a word in one of its ways, with all parts of it, each in one of its cases."""
+    blocks = "(SELECT block FROM audit_word WHERE word >= %s AND word < %s AND block BETWEEN %s AND %s)"
+    ways = (" INTERSECT ".join("(" + " UNION ".join(blocks for _ in part) + ")" for part in way) for way in word)
+    return "(" + " UNION ".join(f"({way})" for way in ways) + ")"
+
+
+Part: TypeAlias = tuple[tuple[str, str], ...]
+"""From where to before where the index has a word that was asked for, or a piece of it: any of these."""
+Word: TypeAlias = tuple[tuple[Part, ...], ...]
+"""The ways in which a word may stand in the index: as its letters, or as the escapes that JSON has for them."""
+
+
+def _ways(words: Iterable[str]) -> list[Word]:
+    """Of each word asked for that the index has letters and digits of: the ways in which it may stand there.
 
     A word's last part may go on, unless it is short or a number: in some word's beginning such are nearly everywhere.
     """
-    spelled = [json.dumps(word, ensure_ascii=False)[1:-1] for word in words]
-    # Of an id the index knows the last part alone.
-    told = [match[2] if (match := _UUID.fullmatch(word)) else word for word in spelled]
+    spelled: list[list[tuple[str, Sequence[str]]]] = []
+    starts: list[int] = []
+    for word in dict.fromkeys(words):
+        # Of an id the index knows the last part alone.
+        told = match[2] if (match := _UUID.fullmatch(word)) else json.dumps(word, ensure_ascii=False)[1:-1]
+        starts.append(len(spelled))
+        spelled += [[(told, ())]] if word.isascii() else [[(told, ())], _pieces(word)]
     rows = ask_django(
-        "SELECT w.word, lead(w.word) OVER (PARTITION BY a.place ORDER BY w.place) IS NULL AND a.told ~ '[[:alnum:]]$'"
-        " FROM unnest(%s::text[]) WITH ORDINALITY AS a (told, place)"
-        " CROSS JOIN LATERAL audit_words(a.told) WITH ORDINALITY AS w (word, place)",
-        [told],
+        "SELECT ARRAY(SELECT audit_words(a.told)), a.told ~ '[[:alnum:]]$'"
+        " FROM unnest(%s::text[]) WITH ORDINALITY AS a (told, place) ORDER BY a.place",
+        [[told for pieces in spelled for told, _ in pieces]],
     )
-    return sorted({(word, word + (_ANY if _may_go_on(word, is_last) else _NOTHING)) for word, is_last in rows})
+    read = iter(rows)
+    ways = [_parts([(cases, *next(read)) for _, cases in pieces]) for pieces in spelled]
+    found = (tuple(ways[start:end]) for start, end in pairwise([*starts, len(ways)]))
+    return [word for word in found if word[0]]
+
+
+def _pieces(word: str) -> list[tuple[str, Sequence[str]]]:
+    """The word as ASCII alone: what is before its first escape, then each escape with what follows it.
+
+    In an index of words each of these begins a word of its own. Beside it: the escape in either case of its letter.
+    """
+    pieces: list[tuple[str, Sequence[str]]] = [("", ())]
+    for character in word:
+        if character.isascii():
+            told, cases = pieces[-1]
+            pieces[-1] = (told + json.dumps(character)[1:-1], cases)
+        else:
+            units = zip(*(re.findall(r"u[0-9a-f]{4}", escape) for escape in find_escapes(character)), strict=True)
+            pieces += [(f"\\{cases[0]}", cases) for cases in units]
+    return pieces
+
+
+def _parts(pieces: Sequence[tuple[Sequence[str], Sequence[str], bool]]) -> tuple[Part, ...]:
+    """What the index has of a word's pieces: the cases of its escape, its words, whether it ends within one."""
+    parts = []
+    for place, (cases, words, is_open) in enumerate(pieces):
+        for number, word in enumerate(words):
+            is_last = is_open and place == len(pieces) - 1 and number == len(words) - 1
+            either = [case + word[len(case) :] for case in cases] if cases and number == 0 else [word]
+            parts.append(tuple((one, one + (_ANY if _may_go_on(one, is_last) else _NOTHING)) for one in either))
+    return tuple(dict.fromkeys(parts))
 
 
 def _may_go_on(word: str, is_last: bool) -> bool:

@@ -1,5 +1,6 @@
 """Words through their index: what it finds is what is there, whole and once, and what is erased is gone from it."""
 
+import json
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pytest
 from django.db import connection, transaction
 
 from audit import queries, words
+from audit.canonical import RawJson
 from audit.facets import count_facets
 from audit.filters import Search, parse_search
 from audit.kinds import Kind
@@ -128,6 +130,50 @@ def test_a_word_is_found_by_its_beginning_whatever_the_case_and_spelling(
     make_events(300, "'{}'")
     read_into_index()
     assert (recorded.id in {event.id for event in read_all(search(q=asked))}) is is_found
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_found"),
+    [
+        ("Müller", True),
+        ("MÜLLER", True),
+        ("Mül Straße", True),
+        ("müller-lüd", True),
+        ("Lüdenscheid-Ämter", True),
+        ("LÜDENSCHEID-ÄMTER", True),
+        ("lüden", True),
+        ("Élan", True),
+        ("😀né", True),
+        ("😀", True),
+        ("Ætna", True),
+        ("Müll", True),
+        ("Mülle", True),
+        ("Müllerin", False),
+        ("Muller", False),
+        ("ller", False),
+        ("Müller plan.approved", False),
+    ],
+)
+@pytest.mark.parametrize("escaped", [True, False])
+def test_a_word_is_found_whichever_way_its_json_spells_letters_beyond_ascii(
+    database: None, asked: str, is_found: bool, escaped: bool
+) -> None:
+    told = json.dumps("Müller-Lüdenscheid-Ämter, élan 😀né æTNA Straße", ensure_ascii=escaped)
+    make_events(255, """'{"note":"straw ' || n || '"}'""")
+    make_event(data={"inputs": RawJson(told)})
+    read_into_index()
+    assert len(read_all(search(q=asked))) == is_found
+    assert indexed("u00fcller") == ([0] if escaped else [])
+
+
+def test_of_a_word_beyond_ascii_the_index_leads_to_the_blocks_of_both_spellings(database: None) -> None:
+    make_events(
+        512, """'{"note":"' || CASE n WHEN 300 THEN 'M\\u00fcller' WHEN 100 THEN 'müller' ELSE 'straw' END || '"}'"""
+    )
+    make_events(256, """'{"note":"straw"}'""")
+    read_into_index()
+    for asked in ("Müller", "MÜLLER", "müll straw"):
+        assert list(words.find_blocks(search(q=asked).filters, below=768)) == [1, 0]
 
 
 def test_an_event_is_found_by_its_id_and_by_an_id_in_its_payload(database: None) -> None:
