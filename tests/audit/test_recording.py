@@ -248,3 +248,28 @@ def test_counters_that_stayed_below_the_cap_are_tidied_and_others_kept(
         cursor.execute("SELECT audit_tidy_counters(60)")
         cursor.execute("SELECT bucket FROM audit_counter")
         assert cursor.fetchall() == [("many",)]
+
+
+def test_an_address_beyond_the_cap_is_forgotten_after_thirty_days_and_its_number_is_not(
+    database: None, owner_connection: psycopg.Connection[Any]
+) -> None:
+    owner_connection.execute(
+        "INSERT INTO audit_counter SELECT kind, bucket, date_trunc('minute', now()) - days * interval '1 day', n FROM"
+        " (VALUES ('login.failed', '203.0.113.7', 31, 70), ('login.failed', '203.0.113.8', 31, 65),"
+        "  ('login.failed', '203.0.113.9', 29, 80), ('feed.refused', 'bot', 31, 90)) AS v (kind, bucket, days, n)"
+    )
+
+    def kept() -> list[Any]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT audit_tidy_counters(60)")
+            cursor.execute("SELECT kind, bucket, counted - 60 FROM audit_counter ORDER BY kind, bucket")
+            return cursor.fetchall()
+
+    rest = [("feed.refused", "bot", 30), ("login.failed", "", 15), ("login.failed", "203.0.113.9", 20)]
+    assert kept() == rest
+    assert kept() == rest
+    owner_connection.execute(
+        "INSERT INTO audit_counter SELECT 'login.failed', '203.0.113.10', minute, 64 FROM audit_counter"
+        " WHERE bucket = ''"
+    )
+    assert kept() == [rest[0], ("login.failed", "", 19), rest[2]]
