@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 
 from audit.connections import open_connection
 from audit.kinds import Kind
@@ -379,21 +379,38 @@ def test_busy_writers_leave_words_their_share_of_the_time(
     assert 8.5 * reading < left < 9.5 * reading
 
 
-def test_a_damaged_tree_and_a_refused_tile_are_said_and_not_died_of(
-    database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("damage", "refusal"),
+    [
+        ("DELETE FROM audit_tile WHERE level = 1", SigningRefused),
+        ("UPDATE audit_tile SET hashes = substr(hashes, 1, 32) WHERE level = 0 AND number = 1", SequencingStopped),
+        ("INSERT INTO audit_pending SELECT at, event_id FROM audit_sequence WHERE index = 7", SequencingStopped),
+    ],
+)
+def test_a_damaged_tree_is_said_and_not_died_of(
+    database: None, owner_connection: psycopg.Connection[Any], tmp_path: Path, damage: str, refusal: type[Exception]
 ) -> None:
-    from psycopg.errors import InsufficientPrivilege, UniqueViolation
-
-    make_event()
+    with transaction.atomic():
+        for _ in range(260):
+            make_event()
     with sequencing(tmp_path) as sequencer:
         sequencer.turn(heartbeat=0)
-        with pytest.raises(SigningRefused, match="Nothing is signed"):
-            sequencer.sign(300)
-        for refusal in (InsufficientPrivilege, UniqueViolation):
+        make_event()
+        owner_connection.execute("SET session_replication_role = replica")
+        owner_connection.execute(damage)
+        with pytest.raises(refusal):
+            sequencer.turn(heartbeat=0)
 
-            def refuse(*_: Any, refusal: type[Exception] = refusal) -> Any:
-                raise refusal("The tile stays.")
 
-            monkeypatch.setattr(sequencer, "_ask", refuse)
-            with pytest.raises(SequencingStopped, match="The tile stays"):
-                sequencer.drain()
+def test_a_right_that_was_taken_from_the_sequencer_stops_it_with_a_sentence(
+    database: None, owner_connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    make_event()
+    with sequencing(tmp_path) as sequencer:
+        ((role,),) = sequencer.ask("SELECT current_user", [])
+        owner_connection.execute(f"REVOKE EXECUTE ON FUNCTION audit_advance(integer) FROM {role}")
+        try:
+            with pytest.raises(SequencingStopped, match="permission denied"):
+                sequencer.turn(heartbeat=0)
+        finally:
+            owner_connection.execute(f"GRANT EXECUTE ON FUNCTION audit_advance(integer) TO {role}")
