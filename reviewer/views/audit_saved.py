@@ -67,7 +67,8 @@ def change_saved(request: HttpRequest, pk: UUID) -> HttpResponse:
         else:
             _rename(one, request.POST.get("name", ""))
     except SavedSearchError as error:
-        return _list(request, clock_for(request.user), problem=str(error), status=422)
+        typed = {"pk": one.pk, "name": request.POST.get("name", "")}
+        return _list(request, clock_for(request.user), problem=str(error), renaming=typed, status=422)
     return redirect("audit-saved")
 
 

@@ -202,7 +202,7 @@ def _page(
         "refused": refused,
         "is_outcome": is_outcome,
         "recheck": recheck,
-        "typed": {"fact": request.POST.get("fact", ""), "reason": request.POST.get("reason", "")} if refused else {},
+        "typed": {name: request.POST.get(name, "") for name in ("fact", "reason", "was_made")} if refused else {},
     }
     section = "history" if context["is_end"] else "inbox"
     return show(request, "reviewer/plan.html", context, section=section, clock=clock, status=status)

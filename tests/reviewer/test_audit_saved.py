@@ -1,5 +1,7 @@
 """Saved searches: a name, a link that stays for every auditor, and an owner who alone changes it."""
 
+import re
+
 import pytest
 
 from reviewer.models import SavedSearch
@@ -45,6 +47,18 @@ def test_the_link_stays_when_the_search_is_renamed_and_ends_when_it_is_deleted(a
     auditor.post(f"/audit/saved/{pk}/change/", {"action": "delete"})
     assert auditor.get(f"/audit/saved/{pk}/").status_code == 404
     assert changes() == [(f"search_{what}", str(pk)) for what in ("saved", "renamed", "deleted")]
+
+
+def test_a_new_name_that_is_refused_stands_in_its_open_form_as_it_was_typed(auditor):
+    for name in ("Taken", "Late refunds"):
+        save(auditor, name)
+    pk = SavedSearch.objects.get(name="Late refunds").pk
+    response = auditor.post(f"/audit/saved/{pk}/change/", {"action": "rename", "name": "Taken"})
+    assert response.status_code == 422
+    page = response.content.decode()
+    assert page.count("<details open>") == 1
+    [opened] = re.findall(r"<details open>.*?</details>", page)
+    assert f'id="name-{pk}" name="name" maxlength="80" value="Taken"' in opened
 
 
 def test_only_its_owner_changes_it(auditor):

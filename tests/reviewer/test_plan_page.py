@@ -350,6 +350,10 @@ def test_an_unknown_plan_is_settled_by_hand_after_its_expiry_with_a_reason(owner
     pass_time_to_expiry(owner_connection, plan, 61)
     for sent in ({"reason": "x"}, {"was_made": "yes", "reason": " "}):
         assert client.post(url_of(plan, "settle"), sent).status_code == 422
+    for choice, other in (("yes", "no"), ("no", "yes")):
+        again = client.post(url_of(plan, "settle"), {"was_made": choice, "reason": " "}).content.decode()
+        assert f'value="{choice}" required checked>' in again
+        assert f'value="{other}" required>' in again
     page = client.post(url_of(plan, "settle"), {"was_made": "yes", "reason": "Seen at the bank"})
     assert (page.status_code, state_in(page)) == (200, "committed")
 
