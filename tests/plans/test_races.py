@@ -757,4 +757,4 @@ def test_a_race_that_was_not_handled_fails_its_test():
 
     with pytest.raises(ValueError, match="not a refusal"):
         at_once(fail, barrier.wait)
-    assert isinstance(at_once(lambda: (_ for _ in ()).throw(StillCommitting()))[0], StillCommitting)
+    assert isinstance(at_once(lambda: (_ for _ in ()).throw(StillCommitting(1)))[0], StillCommitting)
