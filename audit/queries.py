@@ -19,7 +19,7 @@ from audit.filters import FilterError, Filters, Search, build_conditions, build_
 from audit.kinds import Kind
 from audit.proofs import advance, read_indexes, read_size
 from audit.recording import Actor, record
-from audit.words import TimeIsUpError, are_indexed, find_down, find_newest_blocks, limited, select_blocks
+from audit.words import TimeIsUpError, are_indexed, find_down, find_newest_places, limited, select_places
 
 COUNT_CAP: Final = 10_000
 STORY_CAP: Final = 2_000
@@ -305,9 +305,9 @@ def count_events(filters: Filters) -> Count:
     Of words, how many of the newest events have them of those that may: exact where there are no more.
     """
     if is_by_words(filters):
-        blocks, are_all = find_newest_blocks(filters)
-        statement, parameters = select_blocks(filters, "count(*)")
-        return Count(_fetch(statement, [*parameters, blocks])[0][0], is_exact=are_all)
+        places, are_all = find_newest_places(filters)
+        statement, parameters = select_places(filters, "count(*)")
+        return Count(_fetch(statement, [*parameters, places])[0][0], is_exact=are_all)
     end, count = _end(filters), 0
     if not filters.words:
         for span in _spans(filters, end):

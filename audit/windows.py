@@ -12,7 +12,7 @@ from psycopg.errors import QueryCanceled
 
 from audit.filters import Filters, build_conditions, build_words
 from audit.queries import COUNT_CAP, is_by_words
-from audit.words import find_newest_blocks, select_blocks
+from audit.words import find_newest_places, select_places
 
 PATIENCE: Final = timedelta(seconds=5)
 
@@ -49,8 +49,8 @@ def window(filters: Filters, columns: str, limit: int) -> tuple[str, list[Any]]:
     With words: those that have them, of the newest events that may, as audit.queries counts them.
     """
     if is_by_words(filters):
-        statement, parameters = select_blocks(filters, f"e.id, e.at, {columns}")
-        return statement, [*parameters, find_newest_blocks(filters)[0]]
+        statement, parameters = select_places(filters, f"e.id, e.at, {columns}")
+        return statement, [*parameters, find_newest_places(filters)[0]]
     conditions, parameters = build_conditions(filters)
     if filters.to_at is None:
         conditions.append("e.at < statement_timestamp() + interval '1 day'")
@@ -76,7 +76,7 @@ def is_cut(filters: Filters) -> bool:
     if not filters.words:
         return False
     if is_by_words(filters):
-        return not find_newest_blocks(filters)[1]
+        return not find_newest_places(filters)[1]
     statement, parameters = window(replace(filters, words=()), "e.kind", COUNT_CAP + 1)
     ((many,),) = fetch(f"SELECT count(*) FROM ({statement}) AS counted", parameters)
     return bool(many > COUNT_CAP)

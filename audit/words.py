@@ -1,7 +1,8 @@
-"""Events by the words in them, through the index of words: block by block of 256 places, the newest first.
+"""Events by the words in them, through the index of words, which has blocks of 256 places: the newest first.
 
-The index tells in which blocks a word is; what is there is read again, as it was asked (audit.filters.build_words). Who
-asks for words and for something else that few events have is answered by that, without the index.
+The index tells in which blocks a word is, and at which places of each. What may have all the words is read again, as it
+was asked (audit.filters.build_words). Who asks for words and for something else that few events have is answered by
+that, without the index.
 """
 # ruff: noqa: S608 - statements are put together from constants; every value is a parameter.
 
@@ -24,8 +25,11 @@ Row: TypeAlias = tuple[Any, ...]
 
 WIDTH: Final = 256
 """Places of a block, as the database's audit_read_words() has them."""
-LOOKED_THROUGH: Final = 40
-"""Blocks that are counted at most."""
+LOOKED_THROUGH: Final = 10_240
+"""Events that may have the words and are counted, at most."""
+WIDEST_STEP: Final = 8192
+WIDEST_SPAN: Final = 4096
+"""Blocks that the index is asked for in one statement at most: as many as a part of it has."""
 # The index has the first so many characters of a word. Shorter ones than STEM are meant whole.
 KEPT: Final = 16
 STEM: Final = 3
@@ -38,12 +42,12 @@ _deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
 
 class TimeIsUpError(Exception):
-    """The blocks that may have the words are too many to read them all in the time that there was."""
+    """The events that may have the words are too many to read them all in the time that there was."""
 
 
 @contextmanager
 def limited(length: timedelta) -> Iterator[None]:
-    """Readings of blocks inside end after `length`, and the statement that is running then (TimeIsUpError)."""
+    """Readings inside end after `length`, and the statement that is running then (TimeIsUpError)."""
     token = _deadline.set(time.monotonic() + length.total_seconds())
     try:
         yield
@@ -51,18 +55,17 @@ def limited(length: timedelta) -> Iterator[None]:
         _deadline.reset(token)
 
 
-def select_blocks(filters: Filters, columns: str) -> tuple[str, list[Any]]:
-    """A SELECT of what matches in some blocks: `columns` of event `e`, place `s.index`. Its last parameter: the blocks.
+def select_places(filters: Filters, columns: str) -> tuple[str, list[Any]]:
+    """A SELECT of what matches at some places: `columns` of event `e`, place `s.index`. Its last parameter: the places.
 
     An array of one is expected to have few elements, so that each place's event is looked up by its key.
     """
     conditions, parameters = build_matching(filters)
     words, patterns = build_words(filters.words)
-    places = f"ARRAY(SELECT b * {WIDTH} + n FROM unnest(%s::bigint[]) AS b, generate_series(0, {WIDTH - 1}) AS n)"
     statement = (
         f"SELECT {columns} FROM audit_sequence s JOIN audit_event e ON e.at = s.at AND e.id = s.event_id"
         f" LEFT JOIN audit_payload p ON p.event_id = s.event_id"
-        f" WHERE {' AND '.join([*conditions, words])} AND s.index = ANY({places})"
+        f" WHERE {' AND '.join([*conditions, words])} AND s.index = ANY(ARRAY(SELECT unnest(%s::bigint[])))"
     )
     return statement, [*parameters, *patterns]
 
@@ -70,11 +73,10 @@ def select_blocks(filters: Filters, columns: str) -> tuple[str, list[Any]]:
 def find_down(search: Search, cursor: ByIndex | None, columns: str) -> tuple[Sequence[Row], ByIndex | None]:
     """What matches below the cursor's place, the highest place first, and the cursor below it (None at the end)."""
     below = read_size() if cursor is None else cursor.index
-    statement, parameters = select_blocks(search.filters, f"s.index, {columns}")
+    statement, parameters = select_places(search.filters, f"s.index, {columns}")
     found: list[Row] = []
-    for blocks in _growing(find_blocks(search.filters, below=below)):
-        rows = ask_django(statement, [*parameters, list(blocks)])
-        found += sorted((row for row in rows if row[0] < below), reverse=True)
+    for places in _growing(find_places(search.filters, below=below), search.limit + 1):
+        found += sorted(ask_django(statement, [*parameters, places]), reverse=True)
         if len(found) > search.limit:
             last = found[search.limit - 1]
             return [row[1:] for row in found[: search.limit]], ByIndex(last[0], last[1])
@@ -83,20 +85,19 @@ def find_down(search: Search, cursor: ByIndex | None, columns: str) -> tuple[Seq
 
 def find_up(filters: Filters, start: int, size: int, limit: int, columns: str) -> list[tuple[int, Row]]:
     """What matches at the places from `start` to before `size`, in their order: more than `limit`, or all."""
-    statement, parameters = select_blocks(filters, f"s.index, {columns}")
+    statement, parameters = select_places(filters, f"s.index, {columns}")
     found: list[tuple[int, Row]] = []
-    for blocks in _growing(reversed(list(find_blocks(filters, below=size, above=start)))):
-        rows = sorted(ask_django(statement, [*parameters, list(blocks)]))
-        found += [(row[0], row[1:]) for row in rows if start <= row[0] < size]
+    for places in _growing(find_places(filters, below=size, above=start, upwards=True), limit + 1):
+        found += [(row[0], row[1:]) for row in sorted(ask_django(statement, [*parameters, places]))]
         if len(found) > limit:
             break
     return found
 
 
-def find_newest_blocks(filters: Filters) -> tuple[list[int], bool]:
-    """The newest blocks that may have what matches, LOOKED_THROUGH at most, and whether those are all."""
-    blocks = list(islice(find_blocks(filters, below=read_size()), LOOKED_THROUGH + 1))
-    return blocks[:LOOKED_THROUGH], len(blocks) <= LOOKED_THROUGH
+def find_newest_places(filters: Filters) -> tuple[list[int], bool]:
+    """The newest places that may have what matches, LOOKED_THROUGH at most, and whether those are all."""
+    places = list(islice(find_places(filters, below=read_size()), LOOKED_THROUGH + 1))
+    return places[:LOOKED_THROUGH], len(places) <= LOOKED_THROUGH
 
 
 def are_indexed(words: Sequence[str]) -> bool:
@@ -110,21 +111,20 @@ def are_indexed(words: Sequence[str]) -> bool:
     return not ask_django("SELECT 1 FROM audit_pending LIMIT 1", [])
 
 
-def find_blocks(filters: Filters, *, below: int, above: int = 0) -> Iterator[int]:
-    """The blocks that may have what matches at places from `above` to before `below`: highest first, one by one.
+def find_places(filters: Filters, *, below: int, above: int = 0, upwards: bool = False) -> Iterator[int]:
+    """The places from `above` to before `below` that may have what matches: the highest first, or the lowest.
 
-    Those that the index does not know yet come first, all of them: whatever their words are.
+    Among them all those that the index does not know yet, whatever their words are.
     """
-    ((known,),) = ask_django("SELECT coalesce(max(block) + 1, 0) FROM audit_word_block", [])
-    highest, lowest = -(-below // WIDTH) - 1, above // WIDTH
-    unknown = range(highest, max(known, lowest) - 1, -1)
-    return chain(unknown, _find_known(filters, min(highest, known - 1), lowest))
+    ((known,),) = ask_django("SELECT coalesce(max(block) + 1, 0) * %s FROM audit_word_block", [WIDTH])
+    if upwards:
+        unknown = iter(range(max(known, above), below))
+        return chain(_find_known(filters, above, min(known, below), upwards=True), unknown)
+    unknown = iter(range(below - 1, max(known, above) - 1, -1))
+    return chain(unknown, _find_known(filters, above, min(known, below), upwards=False))
 
 
-def _find_known(filters: Filters, highest: int, lowest: int) -> Iterator[int]:
-    asked = " INTERSECT ".join(map(_spell_ways, ways := _ways(filters.words)))
-    ranges = (bounds for word in ways for way in word for part in way for bounds in part)
-    parameters: list[Any] = [value for bounds in ranges for value in (*bounds, lowest, highest)]
+def _find_known(filters: Filters, above: int, below: int, *, upwards: bool) -> Iterator[int]:
     times, of_times = "", []
     if filters.from_at is not None:
         times += " AND b.newest >= %s"
@@ -132,26 +132,83 @@ def _find_known(filters: Filters, highest: int, lowest: int) -> Iterator[int]:
     if filters.to_at is not None:
         times += " AND b.oldest < %s"
         of_times.append(filters.to_at)
-    rows = ask_django(
-        f"SELECT b.block FROM ({asked}) AS f JOIN audit_word_block b ON b.block = f.block WHERE NOT b.is_due{times}"
-        f" UNION ALL SELECT b.block FROM audit_word_block b WHERE b.is_due AND b.block BETWEEN %s AND %s{times}"
-        " ORDER BY block DESC",
-        [*parameters, *of_times, lowest, highest, *of_times],
+    lowest, highest = above // WIDTH, -(-below // WIDTH) - 1
+    if times:
+        ((lowest, highest),) = ask_django(
+            f"SELECT min(b.block), max(b.block) FROM audit_word_block b WHERE b.block BETWEEN %s AND %s{times}",
+            [lowest, highest, *of_times],
+        )
+        if lowest is None:
+            return
+    asked, ranges = _spell_words(_ways(filters.words))
+    statement = (
+        f"SELECT b.block, f.places::text FROM ({asked}) AS f JOIN audit_word_block b ON b.block = f.block"
+        f" WHERE bit_count(f.places) > 0 AND NOT b.is_due{times}"
+        f" UNION ALL SELECT b.block, {_ALL} FROM audit_word_block b"
+        f" WHERE b.is_due AND b.block BETWEEN %s AND %s{times} ORDER BY block {'ASC' if upwards else 'DESC'}"
     )
-    yield from (block for (block,) in rows)
+    for first, last in _spans(lowest, highest, upwards=upwards):
+        _check_time()
+        bounds = [value for between in ranges for value in (*between, first, last)]
+        for block, bits in ask_django(statement, [*bounds, *of_times, first, last, *of_times]):
+            places = [block * WIDTH + place for place, bit in enumerate(bits) if bit == "1"]
+            yield from (place for place in (places if upwards else reversed(places)) if above <= place < below)
 
 
-def _spell_ways(word: "Word") -> str:
-    """The blocks that have a word in one of its ways, with all parts of it, each in one of its cases."""
-    blocks = "(SELECT block FROM audit_word WHERE word >= %s AND word < %s AND block BETWEEN %s AND %s)"
-    ways = (" INTERSECT ".join("(" + " UNION ".join(blocks for _ in part) + ")" for part in way) for way in word)
-    return "(" + " UNION ".join(f"({way})" for way in ways) + ")"
+def _spans(lowest: int, highest: int, *, upwards: bool) -> Iterator[tuple[int, int]]:
+    """Spans of blocks from one end to the other, each wider than the one before: few, and the first is soon there."""
+    width = 4
+    while lowest <= highest:
+        if upwards:
+            first, last = lowest, min(lowest + width - 1, highest)
+            lowest = last + 1
+        else:
+            first, last = max(highest - width + 1, lowest), highest
+            highest = first - 1
+        yield first, last
+        width = min(width * 4, WIDEST_SPAN)
 
 
 Part: TypeAlias = tuple[tuple[str, str], ...]
 """From where to before where the index has a word that was asked for, or a piece of it: any of these."""
 Word: TypeAlias = tuple[tuple[Part, ...], ...]
 """The ways in which a word may stand in the index: as its letters, or as the escapes that JSON has for them."""
+
+
+_ALL: Final = f"repeat('1', {WIDTH})"
+
+
+def _spell_words(words: Sequence[Word]) -> tuple[str, list[tuple[str, str]]]:
+    """A SELECT of blocks and their places with all the words, and the ranges of the index that it asks for in turn.
+
+    A word is there in one of its ways: with all parts of that, each in one of its cases. Each range takes four
+    parameters: its ends, and the first and the last block.
+    """
+    one = (
+        f"SELECT block, bit_or(coalesce(places, {_ALL}::bit({WIDTH}))) AS places FROM audit_word"
+        " WHERE word >= %s AND word < %s AND block BETWEEN %s AND %s GROUP BY block"
+    )
+
+    def spell(way: tuple[Part, ...]) -> str:
+        return _all_of([_any_of([one] * len(part)) for part in way])
+
+    asked = _all_of([_any_of([spell(way) for way in word]) for word in words])
+    return asked, [bounds for word in words for way in word for part in way for bounds in part]
+
+
+def _any_of(selects: Sequence[str]) -> str:
+    if len(selects) == 1:
+        return selects[0]
+    return f"SELECT block, bit_or(places) AS places FROM ({' UNION ALL '.join(selects)}) AS o GROUP BY block"
+
+
+def _all_of(selects: Sequence[str]) -> str:
+    if len(selects) == 1:
+        return selects[0]
+    return (
+        f"SELECT block, bit_and(places) AS places FROM ({' UNION ALL '.join(selects)}) AS a"
+        f" GROUP BY block HAVING count(*) = {len(selects)}"
+    )
 
 
 def _ways(words: Iterable[str]) -> list[Word]:
@@ -208,11 +265,15 @@ def _may_go_on(word: str, is_last: bool) -> bool:
     return len(word) >= KEPT or (is_last and len(word) >= STEM and not word.isdigit())
 
 
-def _growing(blocks: Iterable[int]) -> Iterator[Sequence[int]]:
-    """The blocks in groups, each twice as large as the one before: for what is near, and for what is far."""
-    rest, size = iter(blocks), 2
+def _growing(places: Iterable[int], size: int) -> Iterator[list[int]]:
+    """The places in groups, each twice as large as the one before: what is near, and what is far."""
+    rest = iter(places)
     while group := list(islice(rest, size)):
-        if time.monotonic() > _deadline.get():
-            raise TimeIsUpError
+        _check_time()
         yield group
-        size = min(size * 2, 32)
+        size = min(size * 2, WIDEST_STEP)
+
+
+def _check_time() -> None:
+    if time.monotonic() > _deadline.get():
+        raise TimeIsUpError

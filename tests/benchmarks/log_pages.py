@@ -51,7 +51,7 @@ def counting_pages() -> Iterator[Pages]:
             read = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
             if "count(" in sql:
                 pages.count += read
-            elif "audit_event" in sql:
+            elif "audit_event" in sql or "audit_word" in sql:
                 pages.found += read
             else:
                 pages.fetched += read
