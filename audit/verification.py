@@ -198,7 +198,8 @@ def verify_log(
     verifier = Verifier.parse(key) if key else read_verifier()
     report = Report()
     with one_snapshot("verification") as connection:
-        if connection.execute("SELECT pg_try_advisory_lock(hashtext('audit_verification'))").fetchone() != (True,):
+        # Of the transaction: a session's lock outlives its connection for a moment, and the next one would be refused.
+        if connection.execute("SELECT pg_try_advisory_xact_lock(hashtext('audit_verification'))").fetchone() != (True,):
             raise AlreadyVerifyingError("Another verification is under way. Ask again when it has ended.")
         with same_snapshot(connection, "verification") as first, same_snapshot(connection, "verification") as second:
             for reader in (connection, first, second):

@@ -1,8 +1,10 @@
 """A sequencer for tests: the real one, with the run's key and a state file of the test's own."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psycopg
 
 from audit.connections import open_connection
 from audit.sequencer import Sequencer
@@ -16,7 +18,12 @@ def sequencing(folder: Path) -> Iterator[Sequencer]:
     with open_connection() as connection:
         sequencer = Sequencer(connection, signer, SignedState(folder / "signed", signer.verifier))
         assert sequencer.take_lead()
-        yield sequencer
+        try:
+            yield sequencer
+        finally:
+            # The server learns some time later that the connection is gone; the next one does not stand by here.
+            with suppress(psycopg.Error):
+                connection.execute("SELECT pg_advisory_unlock_all()")
 
 
 def sequence(folder: Path) -> int:

@@ -77,6 +77,19 @@ def test_a_whole_log_is_proven_and_what_is_not_is_said(log: list[str]) -> None:
     assert any("newest 2 events" in sentence for sentence in verify().not_proven)
 
 
+def test_one_verification_does_not_wait_for_the_server_to_part_with_the_one_before(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving: list[psycopg.Connection[Any]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(psycopg.Connection, "close", lambda self: leaving.append(self))  # noqa: PLW0108 - bound
+        assert verify().is_whole
+        assert verify().is_whole
+    assert leaving
+    for one in leaving:
+        one.close()
+
+
 def test_an_empty_log_and_one_without_a_checkpoint_are_whole(database: None) -> None:
     assert verify().is_whole
     make_event()
