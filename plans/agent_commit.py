@@ -234,7 +234,7 @@ def _attempt(
         taken = UnknownTarget("Its target is not registered for this agent any more.", plan_id=plan.plan_id)
         taken.plan_write = "none"
         return taken
-    if plan.policy.refuses_unconfirmed and not plan.is_hosted and not plan.has_confirmed_actions:
+    if plan.is_held_back:
         # Nobody has to approve, so nothing tells the agent when to come back but this: it keeps its token, and does.
         refusal = Unavailable(
             "Its target has not confirmed this plan yet, and the policy asks for that. Nothing was sent.",

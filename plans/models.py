@@ -20,6 +20,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Length
 
+from plans.policies import is_held_back
 from plans.states import BUSY, ENDS, HOLDS_INTENT, IN_FLIGHT, AbandonReason, Outcome, State
 
 IDENTIFIER = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$"
@@ -326,6 +327,15 @@ class Plan(models.Model):
     @property
     def is_hosted(self) -> bool:
         return self.target.is_hosted
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether nothing can be written of it until its target has confirmed it: its policy asks for that."""
+        return is_held_back(
+            refuses_unconfirmed=self.policy.refuses_unconfirmed,
+            is_hosted=self.is_hosted,
+            is_confirmed=self.has_confirmed_actions,
+        )
 
 
 class Approval(models.Model):

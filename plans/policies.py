@@ -68,6 +68,11 @@ def approvals_needed(*, of_policy: int | None, of_operation: int) -> int:
     return of_operation if of_policy is None else of_policy
 
 
+def is_held_back(*, refuses_unconfirmed: bool, is_hosted: bool, is_confirmed: bool) -> bool:
+    """Whether nobody can approve a plan, nor its agent commit it, until its target has confirmed it."""
+    return refuses_unconfirmed and not is_hosted and not is_confirmed
+
+
 def guard_of(actions_text: str, *, is_always: bool = False) -> Guard | None:
     """The fact to type for a plan that can't be undone or deletes (or `is_always`, by policy); None for others.
 

@@ -1,6 +1,7 @@
 """Policies in new versions, and the explicit decision that puts a pending plan under a newer one."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +106,7 @@ def _apply(plan_pk: int, by: Actor) -> Application:
         return Application(plan, "It stands under the newest policy already.")
     before = (plan.policy.version, plan.approvals_required)
     voided = Approval.objects.filter(plan=plan, voided_at=None).update(voided_at=at, void_reason=VOIDED)
-    plan.policy, plan.approvals_required = newest, _needed(plan, newest)
+    plan.policy, plan.approvals_required = newest, approvals_under(newest, plan)
     plan.save(update_fields=["policy", "approvals_required"])
     tell(plan, Kind.PLAN_POLICY_APPLIED, actor=by, data={
         "version": {"from": before[0], "to": newest.version},
@@ -115,11 +116,15 @@ def _apply(plan_pk: int, by: Actor) -> Application:
     return Application(plan, "", voided)
 
 
-def _needed(plan: Plan, policy: Policy) -> int:
-    """How many people the policy asks for; an operation that is gone can't be asked, and one person is."""
+def approvals_under(policy: Policy, plan: Plan) -> int:
+    """How many people the policy asks for; an operation that is gone can't be asked, and one person is.
+
+    So is one where the operation does not read these inputs any more.
+    """
     operation = operations.get_operation(plan.operation) if plan.is_hosted else None
     of_operation = 1
     if policy.approvals is None and operation is not None:
-        inputs = msgspec.json.decode(plan.inputs, type=operation.Inputs)
-        of_operation = operation.approvals(inputs, operations.decode_actions(plan.actions))
+        with suppress(msgspec.ValidationError):
+            inputs = msgspec.json.decode(plan.inputs, type=operation.Inputs)
+            of_operation = operation.approvals(inputs, operations.decode_actions(plan.actions))
     return policies.approvals_needed(of_policy=policy.approvals, of_operation=of_operation)

@@ -191,7 +191,7 @@ def _approve(
         wrong = Sentence("That is not the fact in this plan. It is shown in change %(change)d.", change=guard.change)
         missing = Sentence("%(what)s.", what=guard.label)
         return DecisionRefused("wrong-fact", 422, wrong if fact.strip() else missing, field="fact")
-    if plan.policy.refuses_unconfirmed and not plan.is_hosted and not plan.has_confirmed_actions:
+    if plan.is_held_back:
         return DecisionRefused(
             "unconfirmed", 403, Sentence("Its target has not confirmed this plan, and the policy asks for that.")
         )

@@ -232,10 +232,9 @@ def decision_of(facts: PlanFacts, person: Person, state: str) -> Decision:
     missing = plan.approvals_required - len(facts.live_approvals)
     verdict = policies.may_decide(person, is_own=person.pk in facts.owners)
     why_not = in_words(verdict.sentence)
-    is_unconfirmed = plan.policy.refuses_unconfirmed and not plan.is_hosted and not plan.has_confirmed_actions
     if plan.approvals_required == 0 and verdict.is_allowed:
         why_not = _("No approval is needed: the agent may write this by itself.")
-        if is_unconfirmed:
+        if plan.is_held_back:
             why_not = _("No approval is needed: the agent may write this by itself, once its target has confirmed it.")
     elif mine is not None:
         why_not = ngettext(
@@ -243,7 +242,7 @@ def decision_of(facts: PlanFacts, person: Person, state: str) -> Decision:
             "You approved this plan. It waits for %(count)d more people.",
             missing,
         ) % {"count": missing}
-    elif is_unconfirmed:
+    elif plan.is_held_back:
         why_not = _("Its target has not confirmed this plan, and the policy asks for that.")
     count = words.changes(count_actions(plan))
     if missing > 1:

@@ -136,6 +136,7 @@ INSIDE = {
     "arrival.make_key": "a part of every intake", "arrival.told_of": "a part of every intake",
     "plain_arrival.record_at_once": "a part of every intake",
     "arrival.refusal_for": "makes a refusal", "policy_change.newest_policy": "reads",
+    "policy_change.approvals_under": "reads",
     "registry.create_agent": "has no plan yet",
     "registry.create_target": "has no plan yet", "registry.ensure_hosted_targets": "has no plan yet",
     "registry.present_address": "reads",
