@@ -31,6 +31,7 @@ urlpatterns = [
     path("agents/<str:name>/", agents.agent, name="agent"),
     path("targets/", targets.targets, name="targets"),
     path("targets/<str:name>/", targets.target, name="target"),
+    path("targets/<str:name>/policy/", targets.policy_panel, name="policy-panel"),
     path("callbacks/", callbacks.callbacks, name="callbacks"),
     path("streams/", streams.streams, name="streams"),
     path("streams/<str:name>/", streams.stream, name="stream"),

@@ -7,6 +7,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from plans.changes import Card
+from plans.models import Policy
 from plans.states import AbandonReason, State
 
 
@@ -112,3 +113,16 @@ def records(count: int) -> str:
 
 def people(count: int) -> str:
     return ngettext("%(count)d person", "%(count)d people", count) % {"count": count}
+
+
+def asks_of(policy: Policy) -> str:
+    """What a policy asks for, in a few words."""
+    if policy.approvals is None:
+        asks = _("As many people as the operation says")
+    elif policy.approvals == 0:
+        asks = _("Nobody has to approve")
+    else:
+        asks = people(policy.approvals)
+    more = [_("a typed fact always")] if policy.is_guarded else []
+    more += [_("nothing unconfirmed")] if policy.refuses_unconfirmed else []
+    return ", ".join([asks, *more])

@@ -2,10 +2,12 @@
 
 from typing import Any, cast
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
+from django.views.decorators.http import require_safe
 
 from plans import policy_change, probe, registry, roster
 from plans.models import Policy, Target
@@ -13,7 +15,7 @@ from plans.policy_change import Application, PolicyError
 from plans.registry_rules import RegistryError
 from plans.targets import operations as hosted
 from reviewer import words
-from reviewer.access import actor_of
+from reviewer.access import actor_of, requires_role
 from reviewer.admin_forms import (
     AddressForm,
     AdminForm,
@@ -24,6 +26,7 @@ from reviewer.admin_forms import (
     chosen_plans,
 )
 from reviewer.moments import Clock
+from reviewer.policy_panel import panel_of
 from reviewer.rows import url_of
 from reviewer.said import in_words
 from reviewer.views import PersonRequest, clock_for
@@ -60,7 +63,10 @@ def targets(request: HttpRequest) -> HttpResponse:
 
 @admin_page
 def target(request: HttpRequest, name: str) -> HttpResponse:
-    """One target; a POST does what its `do` names, and answers with the page as it is then."""
+    """One target; a POST does what its `do` names, and answers with the page as it is then.
+
+    `count` only shows what the policy in the form would ask for: a browser without scripts has a button for it.
+    """
     request = cast(PersonRequest, request)
     found = roster.find_target(name)
     if found is None:
@@ -77,7 +83,26 @@ def target(request: HttpRequest, name: str) -> HttpResponse:
     elif do in forms and forms[do].is_valid():
         done = _change(request, found, do, forms[do])
     failed = next((form for form in forms.values() if form.is_bound and form.errors), None)
-    return _target_page(request, name, done, forms=forms if failed else None, status=422 if failed else 200)
+    keeps = failed or do == "count"
+    return _target_page(request, name, done, forms=forms if keeps else None, status=422 if failed else 200)
+
+
+@requires_role("admin")
+@require_safe
+def policy_panel(request: HttpRequest, name: str) -> HttpResponse:
+    """What the policy in the form would ask for, as its fields change.
+
+    A part, never a page: somebody who opens its address is sent to the target.
+    """
+    request = cast(PersonRequest, request)
+    found = roster.find_target(name)
+    if found is None or found.disabled_at is not None:
+        raise Http404
+    if not request.htmx or request.htmx.history_restore_request:
+        return HttpResponseRedirect(reverse("target", args=[name]))
+    form = PolicyForm(request.GET, is_hosted=found.is_hosted)
+    panel = panel_of(found, form, policy_change.newest_policy(found))
+    return render(request, "reviewer/_policy_panel.html", {"panel": panel, "is_part": True})
 
 
 def _forms(request: HttpRequest, found: Target | None, *, is_sent: bool = True) -> dict[str, Any]:
@@ -90,7 +115,9 @@ def _forms(request: HttpRequest, found: Target | None, *, is_sent: bool = True) 
     newest = policy_change.newest_policy(found)
     policy = {name: getattr(newest, name) for name in ("approvals", "is_guarded", "refuses_unconfirmed")}
     forms: dict[str, Any] = {
-        "policy": PolicyForm(data("policy"), is_hosted=found.is_hosted, initial=policy, prefix_of_ids="policy-"),
+        "policy": PolicyForm(
+            data("policy") or data("count"), is_hosted=found.is_hosted, initial=policy, prefix_of_ids="policy-"
+        ),
     }
     if not found.is_hosted:
         where = registry.present_address(found)
@@ -212,6 +239,7 @@ def _target_page(
     newest = policy_change.newest_policy(found)
     forms = forms or _forms(request, found, is_sent=False)
     older = roster.find_older_pending(found, newest)
+    panel = None if found.disabled_at else panel_of(found, forms["policy"], newest)
     context = {
         **_row(found, newest, clock),
         "created": clock.at(found.created_at),
@@ -224,6 +252,7 @@ def _target_page(
             for plan in older
         ],
         "forms": forms,
+        "panel": panel,
         "form": next((form for form in forms.values() if form.is_bound and form.errors), None),
         "done": done,
     }
@@ -238,7 +267,7 @@ def _row(target: Target, policy: Policy, clock: Clock) -> dict[str, Any]:
         "badge": Badge("mute", "x", _("Disabled")) if target.disabled_at else Badge("ok", "check", _("Active")),
         "kind": _("Hosted here") if target.is_hosted else _("Remote"),
         "operations": names if target.is_hosted else target.operations,
-        "asks": asks_of(policy),
+        "asks": words.asks_of(policy),
         "policy": policy,
         "agent_count": getattr(target, "agent_count", 0),
         "last_plan": clock.at(getattr(target, "last_plan_at", None)),
@@ -249,20 +278,7 @@ def _row(target: Target, policy: Policy, clock: Clock) -> dict[str, Any]:
 def _policy(policy: Policy, clock: Clock) -> dict[str, Any]:
     return {
         "policy": policy,
-        "asks": asks_of(policy),
+        "asks": words.asks_of(policy),
         "made": clock.at(policy.created_at),
         "pending": getattr(policy, "pending_count", 0),
     }
-
-
-def asks_of(policy: Policy) -> str:
-    """What a policy asks for, in a few words."""
-    if policy.approvals is None:
-        asks = _("As many people as the operation says")
-    elif policy.approvals == 0:
-        asks = _("Nobody has to approve")
-    else:
-        asks = words.people(policy.approvals)
-    more = [_("a typed fact always")] if policy.is_guarded else []
-    more += [_("nothing unconfirmed")] if policy.refuses_unconfirmed else []
-    return ", ".join([asks, *more])

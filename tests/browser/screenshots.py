@@ -21,7 +21,7 @@ from plans.states import AbandonReason, State
 from reviewer import presence
 from reviewer.streams.changing import create_stream
 from reviewer.streams.models import Stream
-from tests.makers import make_agent, make_person, make_plan, make_target
+from tests.makers import make_agent, make_person, make_plan, make_target, policy_of
 from tests.plans.demo.test_story import passwords
 from tests.reviewer.pages import approval, client_of, url_of
 from tests.stub_behaviour import Delay, conflict
@@ -175,6 +175,31 @@ def test_lists(shoot: Shoot, reviewer: Any) -> None:
     shoot("not-found", "/nowhere/")
     change(reviewer, is_admin=False)
     shoot("forbidden", "/agents/")
+
+
+def test_policies(shoot: Shoot, reviewer: Any) -> None:
+    change(reviewer, is_admin=True)
+    target = make_target("orders-db")
+    made = make_agent(target, name="support-refunds")
+    shoot("policy-no-plans", "/targets/orders-db/")
+    for _ in range(5):
+        make_plan(target=target, made=made)
+    make_plan(target=target, made=made, plan={"actions": REFUND}, intent="r1")
+    policy_of(target, approvals=2)
+    make_plan(target=target, made=made)
+
+    def other_rule(page: Any) -> None:
+        page.fill("#policy-approvals", "3")
+        page.check("#policy-is_guarded")
+        page.wait_for_selector("#policy-panel >> text=(3 people, a typed fact always)")
+
+    def wrong_rule(page: Any) -> None:
+        page.fill("#policy-approvals", "few")
+        page.wait_for_selector("#policy-panel >> text=until the form is right")
+
+    shoot("policy", "/targets/orders-db/")
+    shoot("policy-other", "/targets/orders-db/", other_rule)
+    shoot("policy-wrong", "/targets/orders-db/", wrong_rule)
 
 
 def test_pending_plans(shoot: Shoot, reviewer: Any, stub_target: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from audit.recording import SYSTEM
 from plans import callbacks
 from plans.demo.models import Invoice
-from plans.models import Agent
+from plans.models import Agent, Target
 from reviewer.streams.changing import create_stream
 from reviewer.streams.models import Stream
 from tests.browser.test_looks import wrong_with
@@ -101,6 +101,30 @@ def test_a_secret_can_be_copied(browser, sign_in, admin):
     assert page.evaluate("navigator.clipboard.readText()") == key
 
 
+def test_a_policys_form_tells_what_the_rule_would_ask_for_as_its_fields_change(office, axe):
+    target = make_target("ledger")
+    made = make_agent(target)
+    for _ in range(3):
+        make_plan(target=target, made=made)
+    asked: list[str] = []
+    office.on("request", lambda request: asked.append(request.url) if "/policy/" in request.url else None)
+    office.goto("/targets/ledger/")
+    office.wait_for_selector("#policy-panel >> text=as many as until now")
+    office.fill("#policy-approvals", "")
+    office.wait_for_selector("#policy-panel >> text=until the form is right")
+    office.locator("#policy-approvals").press_sequentially("10")  # two keys, and one question
+    office.wait_for_selector("#policy-panel >> text=would ask for 30 approvals")
+    assert [url.partition("?")[2] for url in asked] == ["approvals=", "approvals=10"]
+    office.check("#policy-is_guarded")
+    office.wait_for_selector("#policy-panel >> text=10 people, a typed fact always")
+    assert office.inner_text("#policy-said").startswith("This rule (10 people, a typed fact always)")
+    assert axe(office) == []
+    assert "csrf" not in "".join(asked)
+    office.click("text=Make the next version")
+    office.wait_for_selector("#outcome >> text=Policy 2 is made")
+    assert "10 people, a typed fact always" in office.inner_text("#policy-panel")
+
+
 def test_everything_works_without_javascript(chromium, site, admin):
     make_target("ledger")
     page = chromium.new_context(base_url=site.url, java_script_enabled=False).new_page()
@@ -120,6 +144,10 @@ def test_everything_works_without_javascript(chromium, site, admin):
     assert "The agent is disabled" in page.inner_text("#outcome")
     page.goto("/targets/ledger/")
     page.fill("#policy-approvals", "3")
+    make_plan(target=Target.objects.get(name="ledger"))
+    page.click("text=Count with these values")
+    assert "This rule (3 people) would ask for 3 approvals. Until now it was 1." in page.inner_text("#policy-panel")
+    assert page.input_value("#policy-approvals") == "3"
     page.click("text=Make the next version")
     assert "Policy 2 is made" in page.inner_text("#outcome")
     page.context.close()

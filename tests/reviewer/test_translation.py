@@ -13,7 +13,7 @@ from django.urls import include, path
 from django.utils import translation
 
 from audit.recording import SYSTEM
-from plans import callbacks
+from plans import callbacks, policy_forecast
 from plans.demo.agents import HOSTED_AGENT
 from plans.demo.story import TASK_PREFIX
 from plans.errors import Sentence, keep, kept
@@ -158,6 +158,20 @@ def test_no_word_of_a_page_is_left_out_of_the_translation(bracketed):
              "/agents/order-bot/", "/targets/", "/targets/orders-db/", "/callbacks/", "/streams/", "/people/",
              NOTIFICATIONS, "/nowhere/", f"/people/{admin.pk}/", *map(url_of, plans)]  # fmt: skip
     wrong = {found for path in paths for found in untranslated(client.get(path).content.decode(), known)}
+    assert wrong == set()
+
+
+def test_what_a_policy_would_ask_for_is_told_in_the_readers_language(bracketed, monkeypatch):
+    target = make_target("orders-db")
+    make_plan(target=target, made=make_agent(target, name="order-bot"))
+    client = client_of(make_person("admin", name="Lena Brandt"))
+    known = names_of(*LENA, "orders-db", "order-bot")
+    rules = ["approvals=1", "approvals=2&is_guarded=on&refuses_unconfirmed=on", "approvals=0", "approvals=few"]
+    answers = [client.get(f"/targets/orders-db/policy/?{rule}", headers={"HX-Request": "true"}) for rule in rules]
+    monkeypatch.setattr(policy_forecast, "MOST", 1)
+    answers.append(client.get("/targets/orders-db/policy/?approvals=1", headers={"HX-Request": "true"}))
+    assert [answer.status_code for answer in answers] == [200] * 5
+    wrong = {found for answer in answers for found in untranslated(answer.content.decode(), known)}
     assert wrong == set()
 
 
