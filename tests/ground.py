@@ -88,6 +88,7 @@ class Ground:
         if self.is_ours:
             self.installation.create()
             self.installation.create_server_folders()
+            (self.folder / "static").mkdir(exist_ok=True)  # WhiteNoise warns in every test where it is missing
         os.environ.update(self.environment())
 
     def environment(self) -> dict[str, str]:

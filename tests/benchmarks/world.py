@@ -44,7 +44,6 @@ def production() -> Iterator[Production]:
     ground = Production.of_this_run()
     try:
         ground.prepare_environment()
-        (ground.folder / "static").mkdir()
         import django
 
         django.setup()
