@@ -306,8 +306,7 @@ def count_events(filters: Filters) -> Count:
     """
     if is_by_words(filters):
         places, are_all = find_newest_places(filters)
-        statement, parameters = select_places(filters, "count(*)")
-        return Count(_fetch(statement, [*parameters, places])[0][0], is_exact=are_all)
+        return Count(_fetch(*select_places(filters, "count(*)", places))[0][0], is_exact=are_all)
     end, count = _end(filters), 0
     if not filters.words:
         for span in _spans(filters, end):

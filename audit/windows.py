@@ -49,8 +49,7 @@ def window(filters: Filters, columns: str, limit: int) -> tuple[str, list[Any]]:
     With words: those that have them, of the newest events that may, as audit.queries counts them.
     """
     if is_by_words(filters):
-        statement, parameters = select_places(filters, f"e.id, e.at, {columns}")
-        return statement, [*parameters, find_newest_places(filters)[0]]
+        return select_places(filters, f"e.id, e.at, {columns}", find_newest_places(filters)[0])
     conditions, parameters = build_conditions(filters)
     if filters.to_at is None:
         conditions.append("e.at < statement_timestamp() + interval '1 day'")

@@ -1,8 +1,8 @@
 """Events by the words in them, through the index of words, which has blocks of 256 places: the newest first.
 
-The index tells in which blocks a word is, and at which places of each. What may have all the words is read again, as it
-was asked (audit.filters.build_words). Who asks for words and for something else that few events have is answered by
-that, without the index.
+The index tells in which blocks a word is, and at which places of each. Where that does not tell whether an event has
+what was asked, the payload is read, as it was asked (audit.filters.build_words). Who asks for words and for something
+else that few events have is answered by that, without the index.
 """
 # ruff: noqa: S608 - statements are put together from constants; every value is a parameter.
 
@@ -33,10 +33,15 @@ WIDEST_SPAN: Final = 4096
 # The index has the first so many characters of a word. Shorter ones than STEM are meant whole.
 KEPT: Final = 16
 STEM: Final = 3
+# What has such a word at its beginning has it: nothing of it is left out of the index, or spelled in another way there.
+_PLAIN: Final = re.compile(rf"[0-9A-Za-z]{{1,{KEPT}}}")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-([0-9a-f]{12})", re.IGNORECASE)
 # What is behind every word that goes on, and before all of them.
 _ANY, _NOTHING = "\U0010ffff", "\x01"
 
+
+Place: TypeAlias = tuple[int, bool]
+"""A place whose event may have all the words; and whether it has them, so that its payload need not be read."""
 
 _deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
@@ -55,28 +60,28 @@ def limited(length: timedelta) -> Iterator[None]:
         _deadline.reset(token)
 
 
-def select_places(filters: Filters, columns: str) -> tuple[str, list[Any]]:
-    """A SELECT of what matches at some places: `columns` of event `e`, place `s.index`. Its last parameter: the places.
+def select_places(filters: Filters, columns: str, places: Sequence[Place]) -> tuple[str, list[Any]]:
+    """A SELECT of what matches at some places, and its parameters: `columns` of event `e`, place `s.index`.
 
-    An array of one is expected to have few elements, so that each place's event is looked up by its key.
+    An array of one is expected to have few elements, so that each place's event is looked up by its key; and a payload
+    is looked at only where the index does not tell.
     """
     conditions, parameters = build_matching(filters)
     words, patterns = build_words(filters.words)
-    statement = (
-        f"SELECT {columns} FROM audit_sequence s JOIN audit_event e ON e.at = s.at AND e.id = s.event_id"
-        f" LEFT JOIN audit_payload p ON p.event_id = s.event_id"
-        f" WHERE {' AND '.join([*conditions, words])} AND s.index = ANY(ARRAY(SELECT unnest(%s::bigint[])))"
-    )
-    return statement, [*parameters, *patterns]
+    told = f"EXISTS (SELECT FROM (SELECT) AS o LEFT JOIN audit_payload p ON p.event_id = s.event_id WHERE {words})"
+    conditions += [f"(s.index <> ALL(%s::bigint[]) OR {told})", "s.index = ANY(ARRAY(SELECT unnest(%s::bigint[])))"]
+    parameters += [[place for place, is_sure in places if not is_sure], *patterns, [place for place, _ in places]]
+    source = "audit_sequence s JOIN audit_event e ON e.at = s.at AND e.id = s.event_id"
+    return f"SELECT {columns} FROM {source} WHERE {' AND '.join(conditions)}", parameters
 
 
 def find_down(search: Search, cursor: ByIndex | None, columns: str) -> tuple[Sequence[Row], ByIndex | None]:
     """What matches below the cursor's place, the highest place first, and the cursor below it (None at the end)."""
     below = read_size() if cursor is None else cursor.index
-    statement, parameters = select_places(search.filters, f"s.index, {columns}")
     found: list[Row] = []
     for places in _growing(find_places(search.filters, below=below), search.limit + 1):
-        found += sorted(ask_django(statement, [*parameters, places]), reverse=True)
+        rows = ask_django(*select_places(search.filters, f"s.index, {columns}", places))
+        found += sorted(rows, reverse=True)
         if len(found) > search.limit:
             last = found[search.limit - 1]
             return [row[1:] for row in found[: search.limit]], ByIndex(last[0], last[1])
@@ -85,16 +90,16 @@ def find_down(search: Search, cursor: ByIndex | None, columns: str) -> tuple[Seq
 
 def find_up(filters: Filters, start: int, size: int, limit: int, columns: str) -> list[tuple[int, Row]]:
     """What matches at the places from `start` to before `size`, in their order: more than `limit`, or all."""
-    statement, parameters = select_places(filters, f"s.index, {columns}")
     found: list[tuple[int, Row]] = []
     for places in _growing(find_places(filters, below=size, above=start, upwards=True), limit + 1):
-        found += [(row[0], row[1:]) for row in sorted(ask_django(statement, [*parameters, places]))]
+        rows = ask_django(*select_places(filters, f"s.index, {columns}", places))
+        found += [(row[0], row[1:]) for row in sorted(rows)]
         if len(found) > limit:
             break
     return found
 
 
-def find_newest_places(filters: Filters) -> tuple[list[int], bool]:
+def find_newest_places(filters: Filters) -> tuple[list[Place], bool]:
     """The newest places that may have what matches, LOOKED_THROUGH at most, and whether those are all."""
     places = list(islice(find_places(filters, below=read_size()), LOOKED_THROUGH + 1))
     return places[:LOOKED_THROUGH], len(places) <= LOOKED_THROUGH
@@ -111,20 +116,19 @@ def are_indexed(words: Sequence[str]) -> bool:
     return not ask_django("SELECT 1 FROM audit_pending LIMIT 1", [])
 
 
-def find_places(filters: Filters, *, below: int, above: int = 0, upwards: bool = False) -> Iterator[int]:
+def find_places(filters: Filters, *, below: int, above: int = 0, upwards: bool = False) -> Iterator[Place]:
     """The places from `above` to before `below` that may have what matches: the highest first, or the lowest.
 
     Among them all those that the index does not know yet, whatever their words are.
     """
     ((known,),) = ask_django("SELECT coalesce(max(block) + 1, 0) * %s FROM audit_word_block", [WIDTH])
-    if upwards:
-        unknown = iter(range(max(known, above), below))
-        return chain(_find_known(filters, above, min(known, below), upwards=True), unknown)
-    unknown = iter(range(below - 1, max(known, above) - 1, -1))
-    return chain(unknown, _find_known(filters, above, min(known, below), upwards=False))
+    unread = range(max(known, above), below)
+    unknown = ((place, False) for place in (unread if upwards else reversed(unread)))
+    found = _find_known(filters, above, min(known, below), upwards=upwards)
+    return chain(found, unknown) if upwards else chain(unknown, found)
 
 
-def _find_known(filters: Filters, above: int, below: int, *, upwards: bool) -> Iterator[int]:
+def _find_known(filters: Filters, above: int, below: int, *, upwards: bool) -> Iterator[Place]:
     times, of_times = "", []
     if filters.from_at is not None:
         times += " AND b.newest >= %s"
@@ -142,17 +146,20 @@ def _find_known(filters: Filters, above: int, below: int, *, upwards: bool) -> I
             return
     asked, ranges = _spell_words(_ways(filters.words))
     statement = (
-        f"SELECT b.block, f.places::text FROM ({asked}) AS f JOIN audit_word_block b ON b.block = f.block"
+        f"SELECT b.block, f.places::text, f.is_sure FROM ({asked}) AS f JOIN audit_word_block b ON b.block = f.block"
         f" WHERE bit_count(f.places) > 0 AND NOT b.is_due{times}"
-        f" UNION ALL SELECT b.block, {_ALL} FROM audit_word_block b"
+        f" UNION ALL SELECT b.block, {_ALL}, false FROM audit_word_block b"
         f" WHERE b.is_due AND b.block BETWEEN %s AND %s{times} ORDER BY block {'ASC' if upwards else 'DESC'}"
     )
+    can_tell = all(map(_PLAIN.fullmatch, filters.words))
     for first, last in _spans(lowest, highest, upwards=upwards):
         _check_time()
         bounds = [value for between in ranges for value in (*between, first, last)]
-        for block, bits in ask_django(statement, [*bounds, *of_times, first, last, *of_times]):
+        for block, bits, is_sure in ask_django(statement, [*bounds, *of_times, first, last, *of_times]):
             places = [block * WIDTH + place for place, bit in enumerate(bits) if bit == "1"]
-            yield from (place for place in (places if upwards else reversed(places)) if above <= place < below)
+            for place in places if upwards else reversed(places):
+                if above <= place < below:
+                    yield place, can_tell and is_sure
 
 
 def _spans(lowest: int, highest: int, *, upwards: bool) -> Iterator[tuple[int, int]]:
@@ -181,11 +188,12 @@ _ALL: Final = f"repeat('1', {WIDTH})"
 def _spell_words(words: Sequence[Word]) -> tuple[str, list[tuple[str, str]]]:
     """A SELECT of blocks and their places with all the words, and the ranges of the index that it asks for in turn.
 
-    A word is there in one of its ways: with all parts of that, each in one of its cases. Each range takes four
-    parameters: its ends, and the first and the last block.
+    `is_sure`: the index knows those places. A word is there in one of its ways: with all parts of that, each in one of
+    its cases. Each range takes four parameters: its ends, and the first and the last block.
     """
     one = (
-        f"SELECT block, bit_or(coalesce(places, {_ALL}::bit({WIDTH}))) AS places FROM audit_word"
+        f"SELECT block, bit_or(coalesce(places, {_ALL}::bit({WIDTH}))) AS places,"
+        " bool_and(places IS NOT NULL) AS is_sure FROM audit_word"
         " WHERE word >= %s AND word < %s AND block BETWEEN %s AND %s GROUP BY block"
     )
 
@@ -199,15 +207,18 @@ def _spell_words(words: Sequence[Word]) -> tuple[str, list[tuple[str, str]]]:
 def _any_of(selects: Sequence[str]) -> str:
     if len(selects) == 1:
         return selects[0]
-    return f"SELECT block, bit_or(places) AS places FROM ({' UNION ALL '.join(selects)}) AS o GROUP BY block"
+    return (
+        "SELECT block, bit_or(places) AS places, bool_and(is_sure) AS is_sure"
+        f" FROM ({' UNION ALL '.join(selects)}) AS o GROUP BY block"
+    )
 
 
 def _all_of(selects: Sequence[str]) -> str:
     if len(selects) == 1:
         return selects[0]
     return (
-        f"SELECT block, bit_and(places) AS places FROM ({' UNION ALL '.join(selects)}) AS a"
-        f" GROUP BY block HAVING count(*) = {len(selects)}"
+        "SELECT block, bit_and(places) AS places, bool_and(is_sure) AS is_sure"
+        f" FROM ({' UNION ALL '.join(selects)}) AS a GROUP BY block HAVING count(*) = {len(selects)}"
     )
 
 
@@ -265,7 +276,7 @@ def _may_go_on(word: str, is_last: bool) -> bool:
     return len(word) >= KEPT or (is_last and len(word) >= STEM and not word.isdigit())
 
 
-def _growing(places: Iterable[int], size: int) -> Iterator[list[int]]:
+def _growing(places: Iterable[Place], size: int) -> Iterator[list[Place]]:
     """The places in groups, each twice as large as the one before: what is near, and what is far."""
     rest = iter(places)
     while group := list(islice(rest, size)):

@@ -1,6 +1,8 @@
 """Words through their index: what it finds is what is there, whole and once, and what is erased is gone from it."""
 
 import json
+import random
+import re
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +18,7 @@ from django.db import connection, transaction
 from audit import queries, words
 from audit.canonical import RawJson
 from audit.facets import count_facets
-from audit.filters import Search, parse_search
+from audit.filters import Search, build_words, parse_search
 from audit.kinds import Kind
 from audit.proofs import advance, ask_django
 from audit.queries import Count, EventRow, count_events, find_events, get_event
@@ -45,6 +47,10 @@ def read_into_index() -> None:
         pass
 
 
+def find_places(asked: Search, **between: Any) -> list[int]:
+    return [place for place, _ in words.find_places(asked.filters, **between)]
+
+
 def read_all(asked: Search) -> list[EventRow]:
     events: list[EventRow] = []
     page = find_events(asked)
@@ -60,7 +66,7 @@ def indexed(word: str) -> list[int]:
 
 
 def blocks_of(asked: Search, *, below: int) -> list[int]:
-    return list(dict.fromkeys(place // words.WIDTH for place in words.find_places(asked.filters, below=below)))
+    return list(dict.fromkeys(place // words.WIDTH for place in find_places(asked, below=below)))
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
@@ -77,15 +83,16 @@ def test_every_event_with_the_word_is_found_once_and_in_the_order_of_places(data
 def test_a_search_reads_the_events_that_have_the_word_and_no_others(database: None) -> None:
     make_events(2048, """'{"note":"' || CASE n WHEN 301 THEN 'needle' ELSE 'straw' END || '"}'""")
     read_into_index()
-    filters = search(q="needle").filters
-    assert list(words.find_places(filters, below=2048)) == [300]
+    assert find_places(search(q="needle"), below=2048) == [300]
     assert indexed("needle") == [1]
     asked = search(q="straw", limit="10")
     places: list[Any] = []
+    doubtful: list[int] = []
 
     def note(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
         if "s.index = ANY" in sql and "count(" not in sql:
             places.append(parameters[-1])
+            doubtful.extend(parameters[0])
         return execute(sql, parameters, *rest)
 
     with connection.execute_wrapper(note):
@@ -93,6 +100,7 @@ def test_a_search_reads_the_events_that_have_the_word_and_no_others(database: No
         later = find_events(replace(asked, cursor=page.next_cursor))
     assert [event.index for event in (*page.events, *later.events)] == list(range(2047, 2027, -1))
     assert places == [list(range(2047, 2036, -1)), list(range(2037, 2026, -1))]
+    assert not doubtful
 
 
 @pytest.mark.parametrize("upwards", [False, True])
@@ -109,7 +117,7 @@ def test_the_index_leads_to_the_events_that_have_all_the_words(database: None, u
     known = 256 * 30
 
     def places(asked: str, below: int, above: int) -> list[int]:
-        return list(words.find_places(search(q=asked).filters, below=below, above=above, upwards=upwards))
+        return find_places(search(q=asked), below=below, above=above, upwards=upwards)
 
     for below, above in ((made, 0), (known, 255), (5121, 5120), (6000, 1000), (700, 700), (made, known + 3)):
         unknown = list(range(max(above, known), below))
@@ -118,14 +126,63 @@ def test_the_index_leads_to_the_events_that_have_all_the_words(database: None, u
         assert places("odd even", below, above) == unknown[::order]
 
 
+def test_what_the_index_tells_of_plain_words_is_what_is_in_the_payloads(database: None) -> None:
+    """Whoever believes the index reads no payload: it must never tell of an event that has not the words."""
+    chance = random.Random(20261203)
+    vocabulary = [
+        "Refund", "refund-2041", "REFUNDED", "ref", "re", "n", "nr", "b2b", "48000", "480", "0480", "x_y", "50%",
+        "internationalizati", "internationalization", "internationaliza", "Zoë", "İstanbul", "straße", "ﬁne", "x/y.z",
+        "O'Brien", r"M\u00fcller", 'a"b', r"a\nb", "a\nb", r"C:\new\table", "\tTab",
+    ]  # fmt: skip
+    texts = [
+        chance.choice([" ", "-", "", "\n", '"', "\\"]).join(chance.choices(vocabulary, k=chance.randint(1, 4)))
+        for _ in range(256)
+    ]
+    made = {make_event(data={"note": text}).id for text in texts}
+    read_into_index()
+    runs = {run for text in texts for run in re.findall(r"[0-9A-Za-z]+", text)}
+    asked = sorted({run[:length] for run in runs for length in (1, 2, 3, 4, 16)})
+    believed = 0
+    for word in chance.sample(asked, 20):
+        for q in (word, word.swapcase(), f"{word} {chance.choice(asked)}"):
+            places = dict(words.find_places(search(q=q).filters, below=256))
+            assert all(places.values())
+            believed += len(places)
+            rows = ask_django(
+                "SELECT s.index FROM audit_sequence s JOIN audit_event e ON e.id = s.event_id"
+                f" JOIN audit_payload p ON p.event_id = e.id WHERE {build_words(tuple(q.split()))[0]}",
+                build_words(tuple(q.split()))[1],
+            )
+            assert set(places) <= {index for (index,) in rows}, q
+            assert {event.id for event in read_all(search(q=q))} <= made
+            assert len(read_all(search(q=q))) == len(places)
+    assert believed > 500
+
+
+def test_what_the_index_cannot_tell_is_read_in_the_payloads(database: None) -> None:
+    make_events(512, """'{"note":"internationalization of x-y, 10' || n || '%%"}'""")
+    make_events(1, """'{"note":"internationalization of x-y, unread"}'""")
+    read_into_index()
+    for q in ("internationalization", "x-y", "internationalizations", "unread", "x-y internationaliza"):
+        doubtful = [place for place, is_sure in words.find_places(search(q=q).filters, below=513) if not is_sure]
+        assert doubtful == ([512] if q == "unread" else list(range(512, -1, -1)))
+    assert [
+        place for place, is_sure in words.find_places(search(q="internationaliza").filters, below=513) if not is_sure
+    ] == [512]
+    assert len(read_all(search(q="internationalization", limit="500"))) == 513
+    assert read_all(search(q="internationalizations")) == []
+    assert [event.index for event in read_all(search(q="unread"))] == [512]
+
+
 def test_an_index_that_was_made_without_places_leads_to_all_of_a_block(
     database: None, owner_connection: psycopg.Connection[Any]
 ) -> None:
     make_events(768, """'{"note":"' || CASE n WHEN 301 THEN 'needle' ELSE 'straw' END || '"}'""")
     read_into_index()
     owner_connection.execute("UPDATE audit_word SET places = NULL")
-    assert list(words.find_places(search(q="needle").filters, below=768)) == list(range(511, 255, -1))
-    assert list(words.find_places(search(q="needle straw").filters, below=768)) == list(range(511, 255, -1))
+    assert not any(is_sure for _, is_sure in words.find_places(search(q="needle straw").filters, below=768))
+    assert find_places(search(q="needle"), below=768) == list(range(511, 255, -1))
+    assert find_places(search(q="needle straw"), below=768) == list(range(511, 255, -1))
     assert [event.index for event in find_events(search(q="needle")).events] == [300]
 
 
@@ -212,7 +269,7 @@ def test_of_a_word_beyond_ascii_the_index_leads_to_both_spellings(database: None
     read_into_index()
     for asked in ("Müller", "MÜLLER", "müll straw"):
         found = [299, 99] if "straw" not in asked else []
-        assert list(words.find_places(search(q=asked).filters, below=768)) == found
+        assert find_places(search(q=asked), below=768) == found
 
 
 def test_an_event_is_found_by_its_id_and_by_an_id_in_its_payload(database: None) -> None:
@@ -379,7 +436,7 @@ def test_words_that_the_index_cannot_tell_apart_end_in_time_with_a_sentence(
     make_events(1024, """'{"note":"a-word-of-many-parts internationalization"}'""")
     read_into_index()
     asked = search(q="internationalizable")  # its first sixteen letters are everywhere
-    assert len(list(words.find_places(asked.filters, below=1024))) == 1024
+    assert len(find_places(asked, below=1024)) == 1024
     assert find_events(asked).events == []
     monkeypatch.setattr(queries, "WORDS_TIMEOUT", timedelta(milliseconds=1))
     with pytest.raises(queries.SearchTooLongError, match="Narrow"):
