@@ -5,7 +5,7 @@ from typing import Final
 
 from audit.filters import Filters
 from audit.queries import COUNT_CAP
-from audit.windows import fetch, is_cut, patience, window
+from audit.windows import fetch, patience, window
 
 DIMENSIONS: Final = ("kind", "agent", "target", "operation", "actor")
 SHOWN: Final = 6
@@ -43,10 +43,9 @@ class Facets:
 
 def count_facets(filters: Filters) -> Facets:
     """Facets of the newest COUNT_CAP events that match. Raises TakesTooLongError."""
-    statement, parameters = window(filters, _COLUMNS, COUNT_CAP + 1)
     with patience():
-        rows = fetch(_COUNT.format(window=statement), parameters)
-        cut = is_cut(filters)
+        newest = window(filters, _COLUMNS, COUNT_CAP + 1)
+        rows = fetch(_COUNT.format(window=newest.statement), newest.parameters)
     found: dict[str, list[Facet]] = {name: [] for name in DIMENSIONS}
     seen = 0
     for grouped, value, count in rows:
@@ -58,5 +57,5 @@ def count_facets(filters: Filters) -> Facets:
         values={name: values[:SHOWN] for name, values in found.items()},
         more={name: len(values) - SHOWN for name, values in found.items() if len(values) > SHOWN},
         seen=min(seen, COUNT_CAP),
-        is_exact=seen <= COUNT_CAP and not cut,
+        is_exact=seen <= COUNT_CAP and not newest.is_cut,
     )

@@ -8,7 +8,7 @@ from typing import Any, Final
 from audit.filters import Filters, build_matching
 from audit.kinds import Kind
 from audit.queries import COUNT_CAP
-from audit.windows import fetch, is_cut, patience, window
+from audit.windows import fetch, patience, window
 
 BARS: Final = 60
 """At most so many, and (but for the shortest times) at least 24."""
@@ -118,14 +118,14 @@ def _fill(filters: Filters, bars: list[Bar]) -> bool:
 
 
 def _fill_by_window(filters: Filters, bars: list[Bar], width: timedelta) -> bool:
-    statement, parameters = window(filters, "e.kind", COUNT_CAP + 1)
-    rows = fetch(statement, parameters)
+    newest = window(filters, "e.kind", COUNT_CAP + 1)
+    rows = fetch(newest.statement, newest.parameters)
     first = int((bars[0].start - _EPOCH) / width)
     for _, at, kind in rows:
         place = int((at - _EPOCH) / width) - first
         if 0 <= place < len(bars):
             bars[place].counts[_meaning(kind)] += 1
-    return is_cut(filters)
+    return newest.is_cut
 
 
 def _meaning(kind: str) -> str:

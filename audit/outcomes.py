@@ -8,7 +8,7 @@ from typing import Final
 from audit.filters import Filters
 from audit.kinds import TERMINAL_KINDS, Kind
 from audit.queries import COUNT_CAP
-from audit.windows import fetch, is_cut, patience, window
+from audit.windows import fetch, patience, window
 
 # Members of what commit.resolved tells; our own texts, written without spaces.
 _HOW: Final = """substring(p.body from '"how":"([a-z]+)"')"""
@@ -46,11 +46,11 @@ def find_unknown_outcomes(filters: Filters) -> UnknownOutcomes:
     What ended them is looked for in the whole log: a search over a day tells of what was found out the day after.
     """
     asked = replace(filters, kinds=(Kind.COMMIT_UNKNOWN,), preset=None)
-    statement, parameters = window(asked, "e.agent, e.target, e.plan_id, e.operation", COUNT_CAP + 1)
     ends = [Kind.COMMIT_RESOLVED.value, *(kind.value for kind in sorted(TERMINAL_KINDS))]
     with patience():
+        newest = window(asked, "e.agent, e.target, e.plan_id, e.operation", COUNT_CAP + 1)
         rows = fetch(
-            f"WITH seen AS MATERIALIZED ({statement}), plan AS (SELECT agent, target, plan_id, min(operation)"
+            f"WITH seen AS MATERIALIZED ({newest.statement}), plan AS (SELECT agent, target, plan_id, min(operation)"
             " AS operation, min(at) AS unknown_at, count(*) AS many FROM seen GROUP BY agent, target, plan_id)"
             f" SELECT plan.agent, plan.target, plan.plan_id, plan.operation, plan.unknown_at, known.at, known.how,"
             " sum(plan.many) OVER ()::bigint FROM plan LEFT JOIN LATERAL"
@@ -58,11 +58,10 @@ def find_unknown_outcomes(filters: Filters) -> UnknownOutcomes:
             "  LEFT JOIN audit_payload p ON p.event_id = e.id WHERE e.plan_id = plan.plan_id AND e.agent = plan.agent"
             "  AND e.target = plan.target AND e.kind = ANY(%s) AND e.at >= plan.unknown_at ORDER BY e.at, e.id LIMIT 1"
             " ) AS known ON true ORDER BY plan.unknown_at, plan.plan_id",
-            [*parameters, ends],
+            [*newest.parameters, ends],
         )
-        cut = is_cut(asked)
     found = [
         UnknownOutcome(row[0] or "", row[1] or "", row[2] or "", row[3] or "", row[4], row[5], row[6] or "")
         for row in rows
     ]
-    return UnknownOutcomes(found, is_exact=not cut and (not rows or rows[0][7] <= COUNT_CAP))
+    return UnknownOutcomes(found, is_exact=not newest.is_cut and (not rows or rows[0][7] <= COUNT_CAP))

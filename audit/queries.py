@@ -19,7 +19,7 @@ from audit.filters import FilterError, Filters, Search, build_conditions, build_
 from audit.kinds import Kind
 from audit.proofs import advance, read_indexes, read_size
 from audit.recording import Actor, record
-from audit.words import TimeIsUpError, are_indexed, find_down, find_newest_places, limited, select_places
+from audit.words import TimeIsUpError, are_few_beyond, are_indexed, find_down, limited, select_newest
 
 COUNT_CAP: Final = 10_000
 STORY_CAP: Final = 2_000
@@ -129,6 +129,8 @@ def find_events(search: Search, *, reader: str = "") -> Page:
     found by their index (audit.words), the highest place first; where that takes too long, SearchTooLongError.
     """
     cursor = None if search.cursor is None else unseal(search.cursor, search, reader)
+    if search.order == "asc" or search.filters.words:
+        advance()  # before the transaction: until its end nobody else could give a place
     if not search.filters.words and search.filters.preset is None:
         return _find_page(search, cursor, reader)
     try:
@@ -158,7 +160,10 @@ def _find_descending(search: Search, cursor: Cursor | None) -> tuple[Rows, Curso
     if isinstance(cursor, ByIndex) and not search.filters.words:
         raise FilterError("The cursor is one of an ascending reading.")
     if isinstance(cursor, ByIndex) or (cursor is None and is_by_words(search.filters)):
-        return find_down(search, cursor, COLUMNS)
+        found = find_down(search, cursor, COLUMNS)
+        if found is not None:
+            return found
+        cursor = None
     with _in_order(search.filters):
         rows = _find_spans(search, cursor)
     if len(rows) <= search.limit:
@@ -230,7 +235,6 @@ def _spans(filters: Filters, end: datetime) -> Iterator[Filters]:
 
 
 def _find_ascending(search: Search, cursor: Cursor | None) -> tuple[Rows, Cursor]:
-    advance()
     from_start = not search.filters.as_data() or is_by_words(search.filters)
     if isinstance(cursor, ByIndex) or (cursor is None and from_start):
         return follow(search, cursor or ByIndex(0), COLUMNS)
@@ -305,8 +309,8 @@ def count_events(filters: Filters) -> Count:
     Of words, how many of the newest events have them of those that may: exact where there are no more.
     """
     if is_by_words(filters):
-        places, are_all = find_newest_places(filters)
-        return Count(_fetch(*select_places(filters, "count(*)", places))[0][0], is_exact=are_all)
+        newest, parameters, is_cut = select_newest(filters, "e.id")
+        return Count(_fetch(f"SELECT count(*) FROM ({newest}) AS counted", parameters)[0][0], is_exact=not is_cut)
     end, count = _end(filters), 0
     if not filters.words:
         for span in _spans(filters, end):
@@ -332,7 +336,7 @@ def is_by_words(filters: Filters) -> bool:
     others = replace(filters, words=())
     if not filters.words or (others.as_data() and count_events(others).is_exact):
         return False
-    return are_indexed(filters.words)
+    return are_indexed(filters.words) and are_few_beyond()
 
 
 def get_event(event_id: UUID) -> EventRow | None:

@@ -13,7 +13,7 @@ from django.conf import settings
 from audit.filters import Filters
 from audit.kinds import Kind
 from audit.queries import COUNT_CAP
-from audit.windows import fetch, is_cut, patience, window
+from audit.windows import fetch, patience, window
 
 UNTOLD: Final = ""
 """The field of a conflict whose target did not say what changed."""
@@ -77,20 +77,19 @@ class Decider:
 def count_conflicts_by_field(filters: Filters) -> ByField:
     """Of the newest COUNT_CAP conflicts that match; one that names a field twice counts once. TakesTooLongError."""
     asked = replace(filters, kinds=(Kind.COMMIT_CONFLICTED,), preset=None)
-    statement, parameters = window(asked, "e.kind", COUNT_CAP + 1)
     with patience():
+        newest = window(asked, "e.kind", COUNT_CAP + 1)
         rows = fetch(
-            f"WITH seen AS MATERIALIZED ({statement}) SELECT p.body FROM seen"
+            f"WITH seen AS MATERIALIZED ({newest.statement}) SELECT p.body FROM seen"
             " LEFT JOIN audit_payload p ON p.event_id = seen.id",
-            parameters,
+            newest.parameters,
         )
-        cut = is_cut(asked)
     counted: Counter[str] = Counter()
     for (body,) in rows[:COUNT_CAP]:
         changed = [] if body is None else msgspec.json.decode(body, type=_ConflictBody).data.changed
         counted.update({one.field or UNTOLD for one in changed} or {UNTOLD})
     fields = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-    return ByField(fields, min(len(rows), COUNT_CAP), is_exact=len(rows) <= COUNT_CAP and not cut)
+    return ByField(fields, min(len(rows), COUNT_CAP), is_exact=len(rows) <= COUNT_CAP and not newest.is_cut)
 
 
 def find_deciders() -> list[Decider]:

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -12,9 +12,10 @@ from psycopg.errors import QueryCanceled
 
 from audit.filters import Filters, build_conditions, build_words
 from audit.queries import COUNT_CAP, is_by_words
-from audit.words import find_newest_places, select_places
+from audit.words import TimeIsUpError, limited, select_newest
 
 PATIENCE: Final = timedelta(seconds=5)
+_TOO_MANY: Final = "Too many events would have to be read. Narrow the search, by time."
 
 
 class TakesTooLongError(Exception):
@@ -23,17 +24,19 @@ class TakesTooLongError(Exception):
 
 @contextmanager
 def patience(length: timedelta = PATIENCE) -> Iterator[None]:
-    """Statements inside end after `length` at the latest (TakesTooLongError); they only read."""
+    """What is read inside ends after `length`, each statement of it at the latest (TakesTooLongError)."""
     try:
-        with transaction.atomic(), connection.cursor() as cursor:
+        with limited(length), transaction.atomic(), connection.cursor() as cursor:
             milliseconds = length // timedelta(milliseconds=1)
             cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
             yield
             # A transaction around this one goes on with the patience it had.
             cursor.execute("SELECT set_config('statement_timeout', '0', true)")
+    except TimeIsUpError as error:
+        raise TakesTooLongError(_TOO_MANY) from error
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
-            raise TakesTooLongError("Too many events would have to be read. Narrow the search, by time.") from error
+            raise TakesTooLongError(_TOO_MANY) from error
         raise
 
 
@@ -43,13 +46,25 @@ def fetch(statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def window(filters: Filters, columns: str, limit: int) -> tuple[str, list[Any]]:
-    """A SELECT of the newest `limit` events `e` that match, and its parameters.
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A SELECT of the newest events that match, and its parameters.
+
+    `is_cut`: it is of words, and looks through the newest events alone, of more that may have them.
+    """
+
+    statement: str
+    parameters: list[Any]
+    is_cut: bool = False
+
+
+def window(filters: Filters, columns: str, limit: int) -> Window:
+    """The newest `limit` events `e` that match: id, time and `columns`. To be asked for with patience().
 
     With words: those that have them, of the newest events that may, as audit.queries counts them.
     """
     if is_by_words(filters):
-        return select_places(filters, f"e.id, e.at, {columns}", find_newest_places(filters)[0])
+        return Window(*select_newest(filters, f"e.id, e.at, {columns}"))
     conditions, parameters = build_conditions(filters)
     if filters.to_at is None:
         conditions.append("e.at < statement_timestamp() + interval '1 day'")
@@ -64,18 +79,9 @@ def window(filters: Filters, columns: str, limit: int) -> tuple[str, list[Any]]:
     else:
         found = f"SELECT {wanted} FROM audit_event e WHERE {where} {order}"
     if not filters.words:
-        return found, parameters
+        return Window(found, parameters)
+    ((many,),) = fetch(f"SELECT count(*) FROM ({found}) AS counted", parameters)
     words, patterns = build_words(filters.words)
     joined = f"({found}) AS e LEFT JOIN audit_payload p ON p.event_id = e.id"
-    return f"SELECT e.id, e.at, {columns} FROM {joined} WHERE {words}", [*parameters, *patterns]
-
-
-def is_cut(filters: Filters) -> bool:
-    """Whether a search by words looked through the newest events alone, of more that may have them."""
-    if not filters.words:
-        return False
-    if is_by_words(filters):
-        return not find_newest_places(filters)[1]
-    statement, parameters = window(replace(filters, words=()), "e.kind", COUNT_CAP + 1)
-    ((many,),) = fetch(f"SELECT count(*) FROM ({statement}) AS counted", parameters)
-    return bool(many > COUNT_CAP)
+    statement = f"SELECT e.id, e.at, {columns} FROM {joined} WHERE {words}"
+    return Window(statement, [*parameters, *patterns], is_cut=many > COUNT_CAP)

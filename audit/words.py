@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from audit.cursors import ByIndex
 from audit.filters import Filters, Search, build_matching, build_words, find_escapes
-from audit.proofs import advance, ask_django, read_size
+from audit.proofs import ask_django, read_size
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -27,6 +27,8 @@ WIDTH: Final = 256
 """Places of a block, as the database's audit_read_words() has them."""
 LOOKED_THROUGH: Final = 10_240
 """Events that may have the words and are counted, at most."""
+UNPLACED: Final = 4096
+"""Events that wait for their place and are looked through beside the index, at most."""
 WIDEST_STEP: Final = 8192
 WIDEST_SPAN: Final = 4096
 """Blocks that the index is asked for in one statement at most: as many as a part of it has."""
@@ -75,17 +77,50 @@ def select_places(filters: Filters, columns: str, places: Sequence[Place]) -> tu
     return f"SELECT {columns} FROM {source} WHERE {' AND '.join(conditions)}", parameters
 
 
-def find_down(search: Search, cursor: ByIndex | None, columns: str) -> tuple[Sequence[Row], ByIndex | None]:
-    """What matches below the cursor's place, the highest place first, and the cursor below it (None at the end)."""
-    below = read_size() if cursor is None else cursor.index
+def select_beyond(filters: Filters, columns: str, size: int) -> tuple[str, list[Any]]:
+    """As select_places(), of what was not among the first `size` places: it has a later one by now, or awaits one."""
+    conditions, parameters = build_matching(filters)
+    words, patterns = build_words(filters.words)
+    statement = (
+        f"SELECT {columns} FROM (SELECT index, at, event_id FROM audit_sequence WHERE index >= %s"
+        " UNION ALL SELECT NULL, at, event_id FROM audit_pending) AS s"
+        " JOIN audit_event e ON e.at = s.at AND e.id = s.event_id"
+        f" LEFT JOIN audit_payload p ON p.event_id = e.id WHERE {' AND '.join([*conditions, words])}"
+    )
+    return statement, [size, *parameters, *patterns]
+
+
+def select_newest(filters: Filters, columns: str) -> tuple[str, list[Any], bool]:
+    """A SELECT of the newest that match, its parameters, and whether there may be more than it looks through."""
+    size = read_size()
+    places = list(islice(find_places(filters, below=size), LOOKED_THROUGH + 1))
+    placed, of_placed = select_places(filters, columns, places[:LOOKED_THROUGH])
+    beyond, of_beyond = select_beyond(filters, columns, size)
+    return f"{placed} UNION ALL {beyond}", [*of_placed, *of_beyond], len(places) > LOOKED_THROUGH
+
+
+def find_down(search: Search, cursor: ByIndex | None, columns: str) -> tuple[Sequence[Row], ByIndex | None] | None:
+    """What matches below the cursor's place, the highest place first, and the cursor below it (None at the end).
+
+    Without a cursor, what awaits its place comes first, the newest of it first. None where that alone is more than a
+    page: there is no place to go on from. `columns` begin with the event's id and time.
+    """
     found: list[Row] = []
+    if cursor is None:
+        below = read_size()
+        rows = ask_django(*select_beyond(search.filters, f"s.index, {columns}", below))
+        found += sorted(rows, key=lambda row: (row[0] is None, row[0] or 0, row[2], row[1]), reverse=True)
+    else:
+        below = cursor.index
     for places in _growing(find_places(search.filters, below=below), search.limit + 1):
+        if len(found) > search.limit:
+            break
         rows = ask_django(*select_places(search.filters, f"s.index, {columns}", places))
         found += sorted(rows, reverse=True)
-        if len(found) > search.limit:
-            last = found[search.limit - 1]
-            return [row[1:] for row in found[: search.limit]], ByIndex(last[0], last[1])
-    return [row[1:] for row in found], None
+    if len(found) <= search.limit:
+        return [row[1:] for row in found], None
+    last = found[search.limit - 1]
+    return None if last[0] is None else ([row[1:] for row in found[: search.limit]], ByIndex(last[0], last[1]))
 
 
 def find_up(filters: Filters, start: int, size: int, limit: int, columns: str) -> list[tuple[int, Row]]:
@@ -99,21 +134,15 @@ def find_up(filters: Filters, start: int, size: int, limit: int, columns: str) -
     return found
 
 
-def find_newest_places(filters: Filters) -> tuple[list[Place], bool]:
-    """The newest places that may have what matches, LOOKED_THROUGH at most, and whether those are all."""
-    places = list(islice(find_places(filters, below=read_size()), LOOKED_THROUGH + 1))
-    return places[:LOOKED_THROUGH], len(places) <= LOOKED_THROUGH
-
-
 def are_indexed(words: Sequence[str]) -> bool:
-    """Whether the index can lead to these words: it has letters and digits alone, of events that have their place.
+    """Whether the index can lead to these words: it has letters and digits alone."""
+    return bool(words and _ways(words))
 
-    Gives places to what waits for them, if it can; where something still waits, events are looked through by time.
-    """
-    if not words or not _ways(words):
-        return False
-    advance()
-    return not ask_django("SELECT 1 FROM audit_pending LIMIT 1", [])
+
+def are_few_beyond() -> bool:
+    """Whether so few events await their place that all of them can be looked through beside the index."""
+    ((waiting,),) = ask_django(f"SELECT count(*) FROM (SELECT FROM audit_pending LIMIT {UNPLACED + 1}) AS n", [])
+    return bool(waiting <= UNPLACED)
 
 
 def find_places(filters: Filters, *, below: int, above: int = 0, upwards: bool = False) -> Iterator[Place]:

@@ -37,7 +37,8 @@ BEGIN
         WHERE s.index >= current * 256 AND s.index < (current + 1) * 256
         GROUP BY word
         ORDER BY word
-        ON CONFLICT (word, block) DO UPDATE SET places = excluded.places;
+        ON CONFLICT (word, block) DO UPDATE SET places = excluded.places
+            WHERE audit_word.places IS DISTINCT FROM excluded.places;
         INSERT INTO audit_word_block (block, oldest, newest)
         SELECT current, min(at), max(at) FROM audit_sequence WHERE index >= current * 256 AND index < (current + 1) * 256
         ON CONFLICT (block) DO UPDATE SET is_due = false;

@@ -4,6 +4,7 @@ import json
 import random
 import re
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -23,6 +24,7 @@ from audit.kinds import Kind
 from audit.proofs import advance, ask_django
 from audit.queries import Count, EventRow, count_events, find_events, get_event
 from audit.recording import Actor
+from audit.windows import TakesTooLongError, patience
 from tests.audit.making import make_event
 from tests.audit.sequencing import sequencing
 
@@ -419,7 +421,9 @@ def test_the_application_cannot_hide_an_event_from_its_words(database: None, sta
         cursor.execute(statement)
 
 
-def test_words_of_a_damaged_log_are_found_by_time(database: None, owner_connection: psycopg.Connection[Any]) -> None:
+def test_words_of_a_damaged_log_are_found_all_the_same(
+    database: None, owner_connection: psycopg.Connection[Any]
+) -> None:
     make_events(300, "'{}'")
     read_into_index()
     with owner_connection.transaction():
@@ -428,6 +432,87 @@ def test_words_of_a_damaged_log_are_found_by_time(database: None, owner_connecti
         owner_connection.execute("DELETE FROM audit_event WHERE id = %s", [missing.id])
     waiting = make_event(data={"note": "needle"})
     assert [event.id for event in find_events(search(q="needle")).events] == [waiting.id]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_search_holds_up_nobody_who_gives_places(
+    database: None, owner_connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    make_events(600, """'{"note":"straw"}'""")
+    read_into_index()
+    moved: list[Any] = []
+
+    def write_and_advance() -> None:
+        owner_connection.execute("SELECT audit_record('plan.viewed', 'agent', 'a', audit_payload_text('a', NULL))")
+        moved.append(owner_connection.execute("SELECT new_size - old_size FROM audit_advance(8)").fetchone())
+
+    monkeypatch.setattr(words, "_check_time", write_and_advance)
+    find_events(search(q="straw", order=order))
+    count_facets(search(q="straw").filters)
+    assert len(moved) > 2
+    assert set(moved) == {(1,)}
+
+
+def test_what_awaits_its_place_is_found_before_what_has_one_and_once(
+    database: None, owner_connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_events(600, """'{"note":"straw ' || n || '"}'""")
+    read_into_index()
+    with owner_connection.transaction():
+        owner_connection.execute("SELECT pg_advisory_xact_lock(hashtext('audit_advance'))")
+        waiting = [make_event(data={"note": "straw"}).id for _ in range(5)]
+        make_event(data={"note": "hay"})
+        asked = search(q="straw", limit="7")
+        assert count_events(asked.filters) == Count(605, is_exact=True)
+        assert count_facets(asked.filters).seen == 605
+        page = find_events(asked)
+        assert [event.id for event in page.events[:5]] == waiting[::-1]
+        assert [event.index for event in page.events] == [None] * 5 + [599, 598]
+        # More of them than a page: by time, from the beginning to the end.
+        by_time = read_all(search(q="straw", limit="3"))
+        assert len({event.id for event in by_time}) == len(by_time) == 605
+        with monkeypatch.context() as patched:
+            patched.setattr(words, "UNPLACED", 5)
+            patched.setattr(words, "find_places", None)
+            assert len(read_all(search(q="straw", limit="500"))) == 605
+    rest = find_events(replace(asked, cursor=page.next_cursor))
+    assert [event.index for event in rest.events] == list(range(597, 590, -1))
+    assert [event.id for event in find_events(asked).events[:5]] == waiting[::-1]
+
+
+def test_what_gets_its_place_during_a_search_is_found_once(
+    database: None, owner_connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_events(600, """'{"note":"straw"}'""")
+    read_into_index()
+    read_size = words.read_size
+    recorded = """SELECT audit_record('plan.viewed', 'agent', 'a', audit_payload_text('a', '{"note":"straw"}'))"""
+
+    def read_size_and_advance() -> int:
+        owner_connection.execute(recorded)
+        size = read_size()
+        owner_connection.execute("SELECT audit_advance(8)")
+        return size
+
+    monkeypatch.setattr(words, "read_size", read_size_and_advance)
+    monkeypatch.setattr(queries, "advance", lambda: 0)
+    page = find_events(search(q="straw", limit="5"))
+    # One while the page was read, another while it was counted.
+    assert [event.index for event in page.events] == list(range(600, 595, -1))
+    assert page.count == Count(602, is_exact=True)
+
+
+def test_readings_by_words_are_patient_in_all_and_not_for_each_statement(database: None) -> None:
+    make_events(600, """'{"note":"straw"}'""")
+    read_into_index()
+
+    def read_late() -> None:
+        with patience(timedelta(milliseconds=50)):
+            time.sleep(0.1)
+            find_places(search(q="straw"), below=600)
+
+    with pytest.raises(TakesTooLongError):
+        read_late()
 
 
 def test_words_that_the_index_cannot_tell_apart_end_in_time_with_a_sentence(
