@@ -132,7 +132,8 @@ def _time_decisions(filters: Filters) -> Durations:
         f" WHERE {where} ORDER BY e.at DESC LIMIT {DECISIONS + 1}) AS d GROUP BY 1, 2, 3)"
         " SELECT extract(epoch FROM decided.at - received.at)::float8 FROM decided CROSS JOIN LATERAL"
         " (SELECT r.at FROM audit_event r WHERE r.plan_id = decided.plan_id AND r.agent = decided.agent"
-        "  AND r.target = decided.target AND r.kind = %s AND r.at <= decided.at ORDER BY r.at LIMIT 1) AS received",
+        "  AND r.target = decided.target AND r.kind = %s AND r.at <= decided.at ORDER BY r.at DESC LIMIT 1"
+        " ) AS received",
         [*parameters, Kind.PLAN_RECEIVED.value],
     )
     return durations_of(sorted(row[0] for row in rows), is_exact=len(rows) <= DECISIONS)

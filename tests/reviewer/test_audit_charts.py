@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
 
 from audit.charts import durations_of, read_numbers, span_of
 from audit.filters import Filters
@@ -73,6 +74,34 @@ def test_fast_approvals_are_a_share_of_each_persons_approvals():
     ]  # fmt: skip
     decided = numbers().decided
     assert (decided.total, decided.bands[0]) == (3, 3)
+
+
+def test_a_plans_receipt_is_looked_for_from_its_decision_backwards(owner_connection):
+    """A log of years has a part for each month: the months before the plan are none of its business."""
+    owner_connection.execute(
+        "SELECT audit_make_partition(now() - make_interval(months => past)) FROM generate_series(1, 24) AS past"
+    )
+    approve_after(make_person("reviewer"), 0, "1")
+    looked_at = []
+
+    def scans_of(plan):
+        if plan.get("Alias", "").startswith("r_") and plan["Actual Loops"]:
+            yield plan["Relation Name"]
+        for part in plan.get("Plans", []):
+            yield from scans_of(part)
+
+    def explain(execute, sql, parameters, many, context):
+        if sql.startswith("WITH decided"):
+            # As a planner does that has seen a log of some size.
+            execute("SET LOCAL enable_seqscan = off", [], False, context)
+            execute("SET LOCAL enable_sort = off", [], False, context)
+            execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters, many, context)
+            looked_at.extend(scans_of(context["cursor"].fetchone()[0][0]["Plan"]))
+        return execute(sql, parameters, many, context)
+
+    with connection.execute_wrapper(explain):
+        assert numbers().decided.total == 1
+    assert looked_at == [f"audit_event_{datetime.now(UTC):%Y%m}"]
 
 
 def test_the_time_to_truth_is_from_the_first_unknown_to_what_settled_it():
