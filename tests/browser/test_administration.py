@@ -7,7 +7,7 @@ import pytest
 from audit.recording import SYSTEM
 from plans import callbacks
 from plans.demo.models import Invoice
-from plans.models import Agent, Target
+from plans.models import Agent, Policy, Target
 from reviewer.streams.changing import create_stream
 from reviewer.streams.models import Stream
 from tests.browser.test_looks import wrong_with
@@ -125,6 +125,38 @@ def test_a_policys_form_tells_what_the_rule_would_ask_for_as_its_fields_change(o
     assert "10 people, a typed fact always" in office.inner_text("#policy-panel")
 
 
+def test_enter_in_a_policys_form_makes_the_next_version(office):
+    make_target("ledger")
+    office.goto("/targets/ledger/")
+    office.fill("#policy-approvals", "4")
+    office.press("#policy-approvals", "Enter")
+    office.wait_for_selector("#outcome >> text=Policy 2 is made")
+    assert list(
+        Policy.objects.filter(target__name="ledger").order_by("version").values_list("approvals", flat=True)
+    ) == [1, 4]
+
+
+def test_the_button_that_was_pressed_is_the_one_that_is_busy(office):
+    make_target("ledger")
+    office.goto("/targets/ledger/")
+    office.evaluate(
+        "addEventListener('submit', event => event.preventDefault());"
+        "window.form = document.querySelector('form:has(> [name=do][value=policy])');"
+        "window.busy = () => [...form.querySelectorAll('.htmx-request')].map(button => button.textContent);"
+    )
+    again = "delete form.dataset.sent; form.querySelector('.htmx-request').classList.remove('htmx-request');"
+    make, count = ["Make the next version"], ["Count with these values"]
+    assert office.evaluate("form.requestSubmit(form.querySelector('[value=count]')); busy()") == count
+    assert (
+        office.evaluate(f"{again} form.requestSubmit(form.querySelector('[type=submit]:not([name])')); busy()") == make
+    )
+    # Where no button was pressed it is the first that is seen.
+    assert (
+        office.evaluate(f"{again} form.prepend(form.querySelector('[value=count]')); form.requestSubmit(); busy()")
+        == make
+    )
+
+
 def test_everything_works_without_javascript(chromium, site, admin):
     make_target("ledger")
     page = chromium.new_context(base_url=site.url, java_script_enabled=False).new_page()
@@ -150,6 +182,10 @@ def test_everything_works_without_javascript(chromium, site, admin):
     assert page.input_value("#policy-approvals") == "3"
     page.click("text=Make the next version")
     assert "Policy 2 is made" in page.inner_text("#outcome")
+    page.fill("#policy-approvals", "2")
+    page.press("#policy-approvals", "Enter")
+    assert "Policy 3 is made" in page.inner_text("#outcome")
+    assert Policy.objects.get(target__name="ledger", version=3).approvals == 2
     page.context.close()
 
 

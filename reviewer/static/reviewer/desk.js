@@ -337,7 +337,10 @@
   document.addEventListener("submit", event => {
     const form = event.target;
     if (!form.matches?.("[data-once]")) return;
-    if (form.dataset.sent) event.preventDefault(); else { form.dataset.sent = "1"; $("[type=submit]", form)?.classList.add("htmx-request"); }
+    if (form.dataset.sent) { event.preventDefault(); return; }
+    form.dataset.sent = "1";
+    const pressed = event.submitter ?? $$("[type=submit]", form).find(button => button.getClientRects().length);
+    pressed?.classList.add("htmx-request");
   });
   for (const button of $$("[data-copy]")) {
     if (!navigator.clipboard) continue;
