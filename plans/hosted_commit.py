@@ -37,8 +37,7 @@ def apply_hosted(plan: Plan, attempt: Commit) -> None:
     except Exception as error:  # the operation's code is anybody's, and its writes are undone by the savepoint
         if isinstance(error, DatabaseError) and (connection.connection is None or connection.connection.closed):
             raise
-        # The class alone: a message or a frame of foreign code may hold what it was given.
-        name = type(error.__cause__ if isinstance(error, DatabaseError) and error.__cause__ else error).__name__
+        name = operations.name_of_failure(error)
         logger.error("hosted operation %s failed with %s", plan.operation, name)
         plan.refresh_from_db()
         attempt.refresh_from_db()

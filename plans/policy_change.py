@@ -1,12 +1,13 @@
 """Policies in new versions, and the explicit decision that puts a pending plan under a newer one."""
 
+import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from django.db import transaction
+from django.db import DatabaseError, InterfaceError, connection, transaction
+from psycopg.pq import TransactionStatus
 
 from audit.kinds import Kind
 from audit.recording import Actor, record
@@ -18,11 +19,24 @@ from plans.models import Approval, Plan, Policy, Target
 from plans.states import State
 from plans.targets import operations
 
+logger = logging.getLogger(__name__)
+
 VOIDED = "policy-applied"
+MOST_STORED: Final = 32_767
+"""A plan can't be stored with more people to approve it than this, as an operation may say."""
+_SPOILED: Final = TransactionStatus.INERROR
 
 
 class PolicyError(Exception):
     """Why a policy is refused: one sentence."""
+
+
+class OperationFailed(Exception):
+    """An operation can't say how many people have to approve a plan. `operation` is its name."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(f"The operation {operation} failed when it was asked how many people approve.")
+        self.operation = operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,8 @@ def apply_newest_policy(*, target_name: str, plan_pks: Sequence[int], by: Actor)
     """Put these pending plans of a target under its newest policy, each in its own transaction, by ascending pk.
 
     Approvals that were given under the older one become void: they were given to something else. A plan that was
-    decided, expired or put under it meanwhile is left as it is, and told so. May be repeated.
+    decided, expired or put under it meanwhile is left as it is, and told so; so is one whose operation fails when it
+    is asked how many people approve. May be repeated.
     """
     pks = Plan.objects.filter(target__name=target_name, pk__in=plan_pks).order_by("pk").values_list("pk", flat=True)
     return [_try(pk, by) for pk in list(pks)]
@@ -105,8 +120,13 @@ def _apply(plan_pk: int, by: Actor) -> Application:
     if newest.pk == plan.policy_id:
         return Application(plan, "It stands under the newest policy already.")
     before = (plan.policy.version, plan.approvals_required)
+    try:
+        with transaction.atomic():  # the operation may have broken off a statement of its own
+            needed = approvals_under(newest, plan)
+    except OperationFailed:
+        return Application(plan, Sentence("Its operation failed when it was asked how many people have to approve."))
     voided = Approval.objects.filter(plan=plan, voided_at=None).update(voided_at=at, void_reason=VOIDED)
-    plan.policy, plan.approvals_required = newest, approvals_under(newest, plan)
+    plan.policy, plan.approvals_required = newest, needed
     plan.save(update_fields=["policy", "approvals_required"])
     tell(plan, Kind.PLAN_POLICY_APPLIED, actor=by, data={
         "version": {"from": before[0], "to": newest.version},
@@ -117,14 +137,40 @@ def _apply(plan_pk: int, by: Actor) -> Application:
 
 
 def approvals_under(policy: Policy, plan: Plan) -> int:
-    """How many people the policy asks for; an operation that is gone can't be asked, and one person is.
+    """How many people the policy asks for. Raises `OperationFailed` where it leaves that to an operation that fails.
 
-    So is one where the operation does not read these inputs any more.
+    An operation that is gone, or that does not read these inputs any more, can't be asked: it stays with what the plan
+    needs now, and with one person at least. A statement of the operation's that fails spoils the caller's transaction.
     """
-    operation = operations.get_operation(plan.operation) if plan.is_hosted else None
-    of_operation = 1
-    if policy.approvals is None and operation is not None:
-        with suppress(msgspec.ValidationError):
-            inputs = msgspec.json.decode(plan.inputs, type=operation.Inputs)
-            of_operation = operation.approvals(inputs, operations.decode_actions(plan.actions))
+    of_operation = None
+    if policy.approvals is None and plan.is_hosted:
+        of_operation = _ask_operation(plan)
+    if of_operation is None:
+        of_operation = max(1, plan.approvals_required)
     return policies.approvals_needed(of_policy=policy.approvals, of_operation=of_operation)
+
+
+def _ask_operation(plan: Plan) -> int | None:
+    """What the plan's operation says; None where it can't be asked."""
+    operation = operations.get_operation(plan.operation)
+    if operation is None:
+        return None
+    try:
+        try:
+            inputs = msgspec.json.decode(plan.inputs, type=operation.Inputs)
+        except msgspec.ValidationError:
+            return None
+        said = operation.approvals(inputs, operations.decode_actions(plan.actions))
+        if not isinstance(said, int) or not 0 <= said <= MOST_STORED:
+            raise ValueError("no number of people")
+        if connection.connection is not None and connection.connection.info.transaction_status == _SPOILED:
+            raise ValueError("an error of the database was passed over, and nothing can be read after it")
+    except InterfaceError:
+        raise
+    except Exception as error:  # the operation's code is anybody's
+        if isinstance(error, DatabaseError) and (connection.connection is None or connection.connection.closed):
+            raise
+        name = operations.name_of_failure(error)
+        logger.error("hosted operation %s failed with %s when asked how many people approve", plan.operation, name)
+        raise OperationFailed(plan.operation) from None
+    return int(said)

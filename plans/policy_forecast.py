@@ -2,19 +2,24 @@
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from time import monotonic
 from typing import Final
 
 from django.db import connection
 
-from audit.windows import patience
+from audit.windows import TakesTooLongError, patience
 from plans import policies
 from plans.models import Plan, Policy, Target
-from plans.policy_change import approvals_under
+from plans.policy_change import OperationFailed, approvals_under
 
 DAYS: Final = 7
 MOST: Final = 10_000
 """So many plans are looked at, the newest: a target of a million a week answers like any other."""
+FEWER: Final = 500
+"""So many are looked at instead where MOST took too long: they can be large, and an operation slow to ask."""
 PATIENCE: Final = timedelta(seconds=2)
+FIRST: Final = 0.75
+"""The share of PATIENCE that looking at MOST may take."""
 
 # Plans that every rule treats alike are one row. Only what a rule is about is found out here, and no rule applied but
 # one: `is_grave` is `policies.guard_of(actions) is not None`, and tests/plans/test_policy_forecast.py holds the two
@@ -72,22 +77,38 @@ class Forecast:
     asked: Asked = field(default_factory=Asked)
     """By the version that each plan stands under."""
     would_ask: Asked = field(default_factory=Asked)
+    most: int = MOST
+    """So many were looked at, the newest."""
 
     @property
     def is_cut(self) -> bool:
         """Whether there may be more plans than were looked at, which are the newest then."""
-        return self.plans >= MOST
+        return self.plans >= self.most
 
 
 def forecast(target: Target, rule: Policy) -> Forecast:
     """What `rule`, which need not be saved, would ask over the plans that the target received in the last DAYS.
 
-    One statement that reads at most MOST plans by an index, and locks nothing. Raises `TakesTooLongError`.
+    One statement that reads at most MOST plans by an index, and locks nothing; where that takes too long, one more that
+    reads at most FEWER. Both together end after PATIENCE, or with the operation that is asked then. Raises
+    `TakesTooLongError`, and `OperationFailed` where an operation that the rule leaves the number to can't say it.
     """
-    told = Forecast()
-    given = {"target": target.pk, "days": DAYS, "most": MOST, "is_by_operation": rule.approvals is None}
+    end = monotonic() + PATIENCE.total_seconds()
+    try:
+        return _count(target, rule, MOST, PATIENCE * FIRST)
+    except TakesTooLongError:
+        left = timedelta(seconds=end - monotonic())
+        if left < timedelta(milliseconds=1):  # nothing would be no limit at all
+            raise
+        return _count(target, rule, FEWER, left)
+
+
+def _count(target: Target, rule: Policy, most: int, length: timedelta) -> Forecast:
+    end = monotonic() + length.total_seconds()
+    told = Forecast(most=most)
+    given = {"target": target.pk, "days": DAYS, "most": most, "is_by_operation": rule.approvals is None}
     # By a cursor of the database's: inputs and actions are up to a megabyte a plan, and are never here all at once.
-    with patience(PATIENCE), connection.chunked_cursor() as cursor:
+    with patience(length), connection.chunked_cursor() as cursor:
         cursor.execute(_ALIKE, given)
         for needed, is_confirmed, was_guarded, was_refusing, is_grave, operation, inputs, actions, count in cursor:
             plan = Plan(
@@ -105,15 +126,22 @@ def forecast(target: Target, rule: Policy) -> Forecast:
             )
             told.would_ask.add(
                 count,
-                needed=_needed(plan, rule),
+                needed=_needed(plan, rule, end),
                 has_fact=rule.is_guarded or is_grave,
                 is_held_back=plan.is_held_back,
             )
     return told
 
 
-def _needed(plan: Plan, rule: Policy) -> int:
+def _needed(plan: Plan, rule: Policy, end: float) -> int:
     """How many people the rule asks for; where the operation was not asked again, its number is the plan's."""
-    if plan.operation:
-        return approvals_under(rule, plan)
-    return policies.approvals_needed(of_policy=rule.approvals, of_operation=plan.approvals_required)
+    if not plan.operation:
+        return policies.approvals_needed(of_policy=rule.approvals, of_operation=plan.approvals_required)
+    # What an operation does is its own, and may be a question to the database for each plan.
+    try:
+        if monotonic() < end:
+            return approvals_under(rule, plan)
+    except OperationFailed:
+        if monotonic() < end:
+            raise
+    raise TakesTooLongError("The operation took too long to say how many people approve.")

@@ -8,7 +8,8 @@ from django.utils.translation import ngettext
 
 from audit.windows import TakesTooLongError
 from plans.models import Policy, Target
-from plans.policy_forecast import MOST, Forecast, forecast
+from plans.policy_change import OperationFailed
+from plans.policy_forecast import Forecast, forecast
 from reviewer import words
 from reviewer.admin_forms import PolicyForm
 
@@ -41,6 +42,11 @@ def panel_of(target: Target, form: PolicyForm, newest: Policy) -> Panel:
         told = forecast(target, rule)
     except TakesTooLongError:
         return Panel(_("Counting took too long, so nothing is told here. The rule can be saved all the same."))
+    except OperationFailed as failed:
+        why = _(
+            "This can't be told: the operation %(operation)s failed when it was asked how many people have to approve."
+        )
+        return Panel(f"{why % {'operation': failed.operation}} {_('The rule can be saved all the same.')}")
     if not told.plans:
         return Panel(_("No plan was received in that time, so there is nothing to tell."))
     return Panel(_says(told, rule), _over(told), _rows(told, target))
@@ -76,7 +82,7 @@ def _says(told: Forecast, rule: Policy) -> str:
 def _over(told: Forecast) -> str:
     if told.is_cut:
         return _("At least %(count)s plans were received. The newest %(count)s are counted here.") % {
-            "count": f"{MOST:,}"
+            "count": f"{told.most:,}"
         }
     return ngettext("%(count)s plan was received.", "%(count)s plans were received.", told.plans) % {
         "count": f"{told.plans:,}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
+from django.db import DatabaseError
 
 JsonValue = Any
 """str, int, bool, None, list or dict of these. Never a float: a fingerprint must not depend on its spelling."""
@@ -79,6 +80,14 @@ def get_operation(name: str) -> Operation | None:
 def operations() -> Iterable[Operation]:
     """All hosted operations, by name."""
     return [_operations[name] for name in sorted(_operations)]
+
+
+def name_of_failure(error: Exception) -> str:
+    """What is logged and said of an operation that failed: the class alone; of the database's errors, its own.
+
+    A message or a frame of foreign code may hold what it was given.
+    """
+    return type(error.__cause__ if isinstance(error, DatabaseError) and error.__cause__ else error).__name__
 
 
 def changed_fields(planned: State, current: State) -> list[dict[str, JsonValue]]:

@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import time
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,15 +15,19 @@ from django.test.utils import CaptureQueriesContext
 from audit.windows import TakesTooLongError
 from plans import policies, policy_change, policy_forecast, registry
 from plans.chronicle import person_actor
+from plans.demo.models import Invoice
 from plans.demo.operations import RefundInvoice
 from plans.errors import DecisionRefused
-from plans.models import Plan, Policy, Target
+from plans.models import Approval, Plan, Policy, Target
+from plans.policy_change import OperationFailed
 from plans.policy_forecast import DAYS, Asked, Forecast, forecast
 from plans.review import approve_plan
 from plans.schema import shown_digest
-from tests.hosted_plans import make_billing_agent, plan_address, plan_refund
+from plans.targets import operations
+from tests.hosted_plans import approve, make_billing_agent, plan_address, plan_refund
 from tests.makers import (
     MadeAgent,
+    events_of,
     feed_data,
     make_agent,
     make_person,
@@ -148,20 +154,96 @@ def test_what_an_operation_says_is_told_also_of_plans_that_came_under_a_number()
     assert told.would_ask == asked_in_truth(plans) == Asked(people=4, approvals=6, facts=4, nobody=2)
 
 
-def test_an_operation_that_is_gone_or_reads_other_inputs_now_is_told_like_it_is_applied(monkeypatch):
+class Other(msgspec.Struct, forbid_unknown_fields=True):
+    """Inputs that no stored plan has."""
+
+    number: int
+
+
+@pytest.fixture(params=["reads-other-inputs", "gone"])
+def unasked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`unasked()`: from then on the refunds' operation can't be asked of the plans that there are."""
+
+    def forget() -> None:
+        if request.param == "gone":
+            monkeypatch.delitem(operations._operations, "refund")
+        else:
+            monkeypatch.setattr(RefundInvoice, "Inputs", Other)
+
+    return forget
+
+
+@pytest.mark.parametrize(("policy", "needed"), [(None, 2), (5, 5), (0, 1)])
+def test_what_an_operation_cant_be_asked_needs_as_many_as_before_and_one_at_least(unasked, policy, needed):
     agent = make_billing_agent().agent
     target = Target.objects.get(name="billing")
-    make_policy(target, rule_of(5))
+    make_policy(target, rule_of(policy))
     plan = plan_refund("4412", 120_000, total_cents=200_000, agent=agent).plan
-
-    class Other(msgspec.Struct, forbid_unknown_fields=True):
-        number: int
-
-    monkeypatch.setattr(RefundInvoice, "Inputs", Other)
-    assert forecast(target, rule_of(None)).would_ask.approvals == 1
-    make_policy(target, rule_of(None))
+    assert plan.approvals_required == (2 if policy is None else policy)
+    unasked()
+    assert forecast(target, rule_of(None)).would_ask.approvals == needed
+    make_policy(target, rule_of(None, is_guarded=True))
     put_under_it([plan])
-    assert reread(plan).approvals_required == 1
+    plan = reread(plan)
+    assert (plan.policy, plan.approvals_required) == (policy_change.newest_policy(target), needed)
+
+
+def fail(self: Any, inputs: Any, actions: Any) -> int:
+    raise KeyError("secret detail")
+
+
+def ask_wrongly(self: Any, inputs: Any, actions: Any) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 'secret detail'::int")
+    return 1
+
+
+def pass_an_error_over(self: Any, inputs: Any, actions: Any) -> int:
+    try:
+        return ask_wrongly(self, inputs, actions)
+    except Exception:
+        return 1
+
+
+def no_number(said: Any) -> Any:
+    return lambda self, inputs, actions: said
+
+
+FAILURES = {
+    "raises": (fail, "KeyError"), "asks-wrongly": (ask_wrongly, "InvalidTextRepresentation"),
+    "passes-over": (pass_an_error_over, "ValueError"), "none": (no_number(None), "ValueError"),
+    "text": (no_number("2"), "ValueError"), "below-zero": (no_number(-1), "ValueError"),
+    "too-many": (no_number(2**15), "ValueError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_an_operation_that_fails_is_told_by_name_and_its_plan_stays_as_it_is(failure, monkeypatch, caplog):
+    agent = make_billing_agent().agent
+    target = Target.objects.get(name="billing")
+    make_policy(target, rule_of(2))
+    plan = plan_refund(agent=agent).plan
+    approve(plan)
+    broken, name = FAILURES[failure]
+    monkeypatch.setattr(RefundInvoice, "approvals", broken)
+    assert forecast(target, rule_of(2)).would_ask.approvals == 2, "it is not asked"
+    with pytest.raises(OperationFailed) as failed:
+        forecast(target, rule_of(None))
+    assert failed.value.operation == "refund"
+    make_policy(target, rule_of(None))
+    caplog.clear()
+    before, events = reread(plan), events_of(plan)
+    (left,) = policy_change.apply_newest_policy(
+        target_name="billing", plan_pks=[plan.pk], by=person_actor(make_person("admin"))
+    )
+    assert left.why_not == "Its operation failed when it was asked how many people have to approve."
+    after = reread(plan)
+    assert (after.policy, after.approvals_required, events_of(plan)) == (before.policy, 2, events)
+    assert Approval.objects.get(plan=plan).voided_at is None
+    said = f"hosted operation refund failed with {name} when asked how many people approve"
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("plans")] == [said]
+    assert "secret detail" not in caplog.text
+    assert Invoice.objects.filter(pk="4412").exists(), "the connection goes on"
 
 
 def test_what_is_counted_is_what_a_person_meets_who_approves(stub_target):
@@ -267,3 +349,62 @@ def test_a_count_that_takes_too_long_is_given_up(owner_connection, monkeypatch):
         with pytest.raises(TakesTooLongError):
             forecast(target, rule_of(2))
     assert forecast(target, rule_of(2)).would_ask.approvals == 2
+
+
+def test_an_operation_that_is_slow_to_ask_is_given_up_in_time(monkeypatch):
+    agent = make_billing_agent().agent
+    target = Target.objects.get(name="billing")
+    policy_of(target, approvals=4)
+    for count in range(8):
+        plan_address(str(count), agent=agent)
+    asked = []
+
+    def approvals(self: Any, inputs: Any, actions: Any) -> int:
+        asked.append(inputs)
+        time.sleep(0.2)
+        return 1
+
+    monkeypatch.setattr(operations.Operation, "approvals", approvals)
+    monkeypatch.setattr(policy_forecast, "PATIENCE", timedelta(milliseconds=700))
+    monkeypatch.setattr(type(operations.get_operation("address.update")), "approvals", approvals)
+    began = time.monotonic()
+    with pytest.raises(TakesTooLongError):
+        forecast(target, rule_of(None))
+    assert time.monotonic() - began < 1.4
+    assert len(asked) < 8
+    monkeypatch.setattr(policy_forecast, "FEWER", 1)
+    assert forecast(target, rule_of(None)).would_ask.approvals == 1
+
+
+def test_an_operation_whose_question_takes_too_long_ends_the_count_as_too_long(monkeypatch):
+    agent = make_billing_agent().agent
+    target = Target.objects.get(name="billing")
+    policy_of(target, approvals=4)
+    plan_refund(agent=agent)
+
+    def approvals(self: Any, inputs: Any, actions: Any) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(9)")
+        return 1
+
+    monkeypatch.setattr(RefundInvoice, "approvals", approvals)
+    monkeypatch.setattr(policy_forecast, "PATIENCE", timedelta(milliseconds=400))
+    with pytest.raises(TakesTooLongError):
+        forecast(target, rule_of(None))
+
+
+def test_fewer_plans_are_counted_where_so_many_take_too_long(monkeypatch):
+    target = make_target(approvals=1)
+    made = make_agent(target)
+    make_plan(target=target, made=made)
+    policy_of(target, approvals=3)
+    for _ in range(2):
+        make_plan(target=target, made=made)
+    slow = "FROM (SELECT pg_sleep(CASE WHEN %(most)s > 500 THEN 9 ELSE 0 END)) s, ("
+    monkeypatch.setattr(policy_forecast, "_ALIKE", policy_forecast._ALIKE.replace("FROM (", slow, 1))
+    monkeypatch.setattr(policy_forecast, "PATIENCE", timedelta(milliseconds=800))
+    told = forecast(target, rule_of(1))
+    assert (told.plans, told.most, told.is_cut, told.asked.approvals) == (3, 500, False, 7)
+    monkeypatch.setattr(policy_forecast, "FEWER", 2)
+    told = forecast(target, rule_of(1))
+    assert (told.plans, told.most, told.is_cut, told.asked.approvals) == (2, 2, True, 6)

@@ -3,14 +3,15 @@
 import re
 from datetime import timedelta
 from html import unescape
+from pathlib import Path
 
 import pytest
 from django.test import Client
 
 from audit.models import Event
 from plans import policy_forecast, registry
+from plans.demo.operations import RefundInvoice
 from plans.models import Policy, Target
-from reviewer import policy_panel
 from tests.hosted_plans import make_billing_agent, plan_address, plan_refund
 from tests.makers import make_agent, make_person, make_plan, make_target, policy_of
 from tests.reviewer.pages import admin_and_client, client_of, text_of
@@ -139,11 +140,64 @@ def test_a_target_that_nobody_planned_at_has_nothing_to_tell():
 
 @pytest.mark.usefixtures("ledger")
 def test_more_plans_than_are_counted_are_at_least_so_many(monkeypatch):
-    for module in (policy_forecast, policy_panel):
-        monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(policy_forecast, "MOST", 2)
     part = asked(admin_and_client()[1], approvals="2")
     assert "At least 2 plans were received. The newest 2 are counted here." in text_of(part)
     assert "Approvals: 1, 4" in shown(part)[1]
+
+
+@pytest.mark.usefixtures("ledger")
+def test_fewer_plans_are_counted_and_said_where_so_many_take_too_long(monkeypatch):
+    slow = "FROM (SELECT pg_sleep(CASE WHEN %(most)s > 2 THEN 9 ELSE 0 END)) s, ("
+    monkeypatch.setattr(policy_forecast, "_ALIKE", policy_forecast._ALIKE.replace("FROM (", slow, 1))
+    monkeypatch.setattr(policy_forecast, "PATIENCE", timedelta(milliseconds=800))
+    monkeypatch.setattr(policy_forecast, "FEWER", 2)
+    part = asked(admin_and_client()[1], approvals="2")
+    assert "At least 2 plans were received. The newest 2 are counted here." in text_of(part)
+    assert "Approvals: 1, 4" in shown(part)[1]
+
+
+def raise_anything(*_: object) -> int:
+    raise KeyError("secret detail")
+
+
+def test_an_operation_that_fails_is_named_and_the_page_where_that_is_mended_stays(monkeypatch, caplog):
+    agent = make_billing_agent().agent
+    policy_of(Target.objects.get(name="billing"), approvals=2)
+    plan = plan_refund(agent=agent).plan
+    monkeypatch.setattr(RefundInvoice, "approvals", raise_anything)
+    _, client = admin_and_client()
+    assert "would ask for 2 approvals" in shown(client.get("/targets/billing/"))[0]
+    made = client.post("/targets/billing/", {"do": "policy", "approvals": ""})
+    assert "Policy 3 is made" in text_of(made)
+    said = (
+        "This can't be told: the operation refund failed when it was asked how many people have to approve. "
+        "The rule can be saved all the same."
+    )
+    for answer in (
+        made,
+        client.get("/targets/billing/"),
+        client.get("/targets/billing/policy/?approvals=", headers=HTMX),
+    ):
+        assert shown(answer) == (said, [])
+        assert "secret detail" not in answer.content.decode()
+    tried = client.post("/targets/billing/", {"do": "apply", "plan": plan.pk})
+    assert tried.status_code == 200
+    assert f"{plan.plan_id}: Its operation failed when it was asked how many people have to approve." in text_of(tried)
+    assert "secret detail" not in caplog.text
+
+
+def test_enter_presses_what_a_form_is_for():
+    """The first button of a form is the one that Enter presses, also where it is not shown."""
+    wrong, several = [], 0
+    for file in Path("templates").rglob("*.html"):
+        for form in re.findall(r"<form\b.*?</form>", file.read_text(), re.DOTALL):
+            buttons = [tag for tag in re.findall(r"<button\b[^>]*>", form) if 'type="button"' not in tag]
+            several += len(buttons) > 1
+            is_aside = bool(buttons) and ("unscripted" in buttons[0] or " hidden" in buttons[0])
+            if is_aside and " disabled" not in buttons[0]:  # which is there to have Enter press nothing
+                wrong.append(f"{file}: {buttons[0]}")
+    assert (wrong, several > 3) == ([], True)
 
 
 @pytest.mark.usefixtures("ledger")

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -15,8 +16,10 @@ from django.utils import translation
 from audit.recording import SYSTEM
 from plans import callbacks, policy_forecast
 from plans.demo.agents import HOSTED_AGENT
+from plans.demo.operations import UpdateAddress
 from plans.demo.story import TASK_PREFIX
 from plans.errors import Sentence, keep, kept
+from plans.models import Target
 from plans.states import AbandonReason, State
 from reviewer import presence, urls
 from reviewer.notifications.changing import add_chat
@@ -25,7 +28,8 @@ from reviewer.notifications.models import Channel
 from reviewer.said import in_words, kept_in_words
 from reviewer.streams.changing import create_stream
 from reviewer.streams.models import Stream
-from tests.makers import make_agent, make_person, make_plan, make_target
+from tests.hosted_plans import make_billing_agent, plan_address
+from tests.makers import make_agent, make_person, make_plan, make_target, policy_of
 from tests.reviewer.pages import approval, client_of, url_of
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -165,12 +169,18 @@ def test_what_a_policy_would_ask_for_is_told_in_the_readers_language(bracketed, 
     target = make_target("orders-db")
     make_plan(target=target, made=make_agent(target, name="order-bot"))
     client = client_of(make_person("admin", name="Lena Brandt"))
-    known = names_of(*LENA, "orders-db", "order-bot")
+    known = names_of(*LENA, "orders-db", "order-bot", "address.update")
     rules = ["approvals=1", "approvals=2&is_guarded=on&refuses_unconfirmed=on", "approvals=0", "approvals=few"]
     answers = [client.get(f"/targets/orders-db/policy/?{rule}", headers={"HX-Request": "true"}) for rule in rules]
     monkeypatch.setattr(policy_forecast, "MOST", 1)
     answers.append(client.get("/targets/orders-db/policy/?approvals=1", headers={"HX-Request": "true"}))
-    assert [answer.status_code for answer in answers] == [200] * 5
+    plan_address(agent=make_billing_agent().agent)
+    policy_of(Target.objects.get(name="billing"), approvals=1)
+    plan_address()
+    monkeypatch.setattr(UpdateAddress, "approvals", lambda *_: None)
+    answers.append(client.get("/targets/billing/policy/?approvals=", headers={"HX-Request": "true"}))
+    assert "⟦This can't be told: the operation ⟧address.update⟦ failed" in unescape(answers[-1].content.decode())
+    assert [answer.status_code for answer in answers] == [200] * 6
     wrong = {found for answer in answers for found in untranslated(answer.content.decode(), known)}
     assert wrong == set()
 
