@@ -23,14 +23,15 @@ FIRST: Final = 0.75
 
 # Plans that every rule treats alike are one row. Only what a rule is about is found out here, and no rule applied but
 # one: `is_grave` is `policies.guard_of(actions) is not None`, and tests/plans/test_policy_forecast.py holds the two
-# against each other. Inputs and actions are sent where the operation has to be asked: `approvals_required` is not its
-# number, but that of the policy which the plan stands under.
-_ALIKE: Final = """
+# against each other. JSON is read only of a text in which something grave can stand: small letters are spelled as
+# themselves or by `\u006_` and `\u007_`, and `false` is in one way. Inputs and actions are sent where the operation has
+# to be asked: `approvals_required` is not its number, but that of the policy which the plan stands under.
+_ALIKE: Final = r"""
     SELECT p.approvals_required, p.has_confirmed_actions, y.is_guarded, y.refuses_unconfirmed,
-        EXISTS (
+        CASE WHEN p.actions COLLATE "C" ~ 'delete|reversible"[ \t\n\r]*:[ \t\n\r]*false|\\u00[67]' THEN EXISTS (
             SELECT FROM json_array_elements(p.actions::json) a
             WHERE a ->> 'op' = 'delete' OR (a -> 'reversible')::text = 'false'
-        ) AS is_grave,
+        ) ELSE false END AS is_grave,
         CASE WHEN o.is_asked THEN p.operation END, CASE WHEN o.is_asked THEN p.inputs END,
         CASE WHEN o.is_asked THEN p.actions END, count(*)
     FROM (

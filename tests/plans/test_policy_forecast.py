@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -65,6 +66,30 @@ ACTIONS = {
 GRAVE = {"delete", "delete-last", "for-good", "for-good-last", "spaced", "escaped-delete", "escaped-member"}
 
 
+def spelled(word: str, rolled: random.Random) -> str:
+    """The word as JSON may spell it: each letter as itself or by an escape, its digits large or small."""
+    return "".join(
+        rolled.choice([letter, f"\\u{ord(letter):04x}", f"\\u{ord(letter):04X}"]) if rolled.random() < 0.7 else letter
+        for letter in word
+    )
+
+
+def spellings(word: str) -> list[str]:
+    """The word as itself, with each letter alone by an escape, all by escapes, and mixed."""
+    rolled = random.Random(word)
+    escapes = [f"\\u{ord(letter):04x}" for letter in word]
+    one = [word[:place] + escape + word[place + 1 :] for place, escape in enumerate(escapes)]
+    all_large = "".join(f"\\u{ord(letter):04X}" for letter in word)
+    return [word, *one, "".join(escapes), all_large, *(spelled(word, rolled) for _ in range(8))]
+
+
+def put_actions(owner: Any, plan: Plan, actions: str) -> None:
+    """The plan's actions are this text, whatever has to be true of one that is fed."""
+    owner.execute("SET session_replication_role = replica")  # what was received never changes, says a trigger
+    owner.execute("UPDATE plans_plan SET actions = %s WHERE id = %s", [actions, plan.pk])
+    owner.execute("SET session_replication_role = origin")
+
+
 def rule_of(approvals: int | None = 1, *, is_guarded: bool = False, refuses_unconfirmed: bool = False) -> Policy:
     """A policy that nobody has made."""
     return Policy(approvals=approvals, is_guarded=is_guarded, refuses_unconfirmed=refuses_unconfirmed)
@@ -116,6 +141,53 @@ def test_a_plan_is_found_grave_by_the_statement_where_it_is_by_the_guard(kind):
     assert plan.actions == ACTIONS[kind]
     assert (policies.guard_of(plan.actions) is not None) == (kind in GRAVE)
     assert forecast(target, rule_of(1)).would_ask.facts == (kind in GRAVE)
+
+
+OP_SPELLED = [
+    f'[{{"{name}": "{op}", "target": "t"}}]'
+    for name, op in [*(("op", op) for op in spellings("delete")), *((name, "delete") for name in spellings("op"))]
+]
+FOR_GOOD_SPELLED = [
+    f'[{UPDATE}, {{"op": "update", "target": "t", "{name}"{before}:{after}false{last}}}]'
+    for name, (before, after, last) in [
+        *((name, ("", " ", "")) for name in spellings("reversible")),
+        *(("reversible", spaces) for spaces in itertools.product(["", " ", "\t", "\n\r "], repeat=3)),
+    ]
+]
+ONLY_LOOKS_SO = [
+    r'[{"op": "update", "target": "\\u0064elete", "field": "f", "to": "\\"}]',
+    r'[{"op": "\u0044elete", "target": "t"}]',
+    r'[{"op": "\\u0064elete", "target": "t"}]',
+    r'[{"op": "update", "target": "t", "field": "\"reversible\": false", "to": "\u0064elete"}]',
+    r'[{"op": "update", "target": "t", "field": "f", "to": "\u0066alse", "reversible": true}]',
+    '[{"op": "update", "target": "t", "Reversible": false}]',
+    '[{"op": "update", "target": "t", "reversible": "false"}]',
+    '[{"op": "update", "target": "t", "reversible": true, "field": "reversible", "from": false, "to": null}]',
+]
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_grave"),
+    [(OP_SPELLED, True), (FOR_GOOD_SPELLED, True), (ONLY_LOOKS_SO, False)],
+    ids=["delete", "for-good", "only-looks-so"],
+)
+def test_however_json_spells_it_a_plan_is_found_grave_where_it_is_by_the_guard(texts, is_grave, owner_connection):
+    target = make_target()
+    plan = make_plan(target=target)
+    wrong = []
+    for text in texts:
+        put_actions(owner_connection, plan, text)
+        assert (policies.guard_of(text) is not None) == is_grave, text
+        if forecast(target, rule_of(1)).would_ask.facts != is_grave:
+            wrong.append(text)
+    assert wrong == []
+
+
+def test_no_json_is_read_of_actions_in_which_nothing_grave_can_stand(owner_connection):
+    target = make_target()
+    plan = make_plan(target=target)
+    put_actions(owner_connection, plan, r'no JSON: "reversible": true, false, "Delete", "\u00e9\u0044"')
+    assert forecast(target, rule_of(1)).would_ask == Asked(people=1, approvals=1)
 
 
 def test_what_is_told_of_a_rule_is_what_it_asks_for_once_it_is_made():
