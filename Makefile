@@ -40,8 +40,9 @@ run: setup
 test: tools chromium go mcp-suite migrations
 	$(PYTEST) -n 2 --dist worksteal
 
+# Three, for many of them wait for somebody.
 check: tools lint
-	$(PYTEST) -n 2 --dist worksteal $(QUICK)
+	$(PYTEST) -n 3 --dist worksteal $(QUICK)
 
 # Ten minutes of it; `make faults FAULTS="--seed 42"` lives a run again, see docs/faults.md.
 faults: tools

@@ -71,6 +71,7 @@ def stage(ground, _cleaner, django_db_blocker) -> Iterator[Stage]:
         _cleaner.execute("SELECT seed.clean()")
 
 
+@pytest.mark.slow  # not one of them: two hundred plans are brought into their states
 @pytest.mark.parametrize("row", ROWS, ids=[re.sub(r"[`,:]", "", row.name).replace(" ", "-") for row in ROWS])
 def test_every_cell_of_the_row_is_as_the_page_says(row, stage, settings):
     settings.LOCK_WAIT = timedelta(milliseconds=100)  # who waits for a plan that is being committed
