@@ -132,9 +132,9 @@ def test_v99_a_poll_without_a_session_leads_to_the_sign_in_page_too(desk):
     make_plan()
     desk.route("**/live/**", lambda route: route.fulfill(status=204))  # whose first hint would make the poll before us
     desk.goto("/")
+    desk.evaluate("setInterval(() => document.body.dispatchEvent(new CustomEvent('visible-again')), 300)")
     desk.context.clear_cookies()
-    with desk.expect_navigation(url="**/login/**"):
-        desk.evaluate("setTimeout(() => document.body.dispatchEvent(new CustomEvent('visible-again')), 50)")
+    desk.wait_for_url("**/login/**")
     assert desk.query_selector(".plans") is None
 
 
