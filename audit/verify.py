@@ -1,4 +1,7 @@
-"""What is proven and what is not: the checks themselves, and `python -m audit.verify FILE`, offline, without Django."""
+"""What is proven and what is not: the checks themselves, and `python -m audit.verify FILE`, offline, without Django.
+
+One file, though a long one: an auditor who trusts nothing of ours reads it from one end to the other.
+"""
 
 import argparse
 import hashlib

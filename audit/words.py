@@ -135,7 +135,7 @@ def find_up(filters: Filters, start: int, size: int, limit: int, columns: str) -
 
 
 def are_indexed(words: Sequence[str]) -> bool:
-    """Whether the index can lead to these words: it has letters and digits alone."""
+    """Whether the index can lead to one of these words at least: it has letters and digits alone."""
     return bool(words and _ways(words))
 
 

@@ -167,7 +167,8 @@ def _ask_operation(plan: Plan) -> int | None:
             raise ValueError("an error of the database was passed over, and nothing can be read after it")
     except InterfaceError:
         raise
-    except Exception as error:  # the operation's code is anybody's
+    # Whatever it raises: its code is anybody's, and the page on which a policy is mended must not fall with it.
+    except Exception as error:
         if isinstance(error, DatabaseError) and (connection.connection is None or connection.connection.closed):
             raise
         name = operations.name_of_failure(error)

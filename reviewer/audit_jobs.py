@@ -2,6 +2,8 @@
 
 Rows are the queue: a worker that dies leaves a job whose beat stops, and another goes on where it was. A slice of an
 export and the place it reached are one transaction, so that nothing is in the file twice and nothing is missing.
+
+One file, though a long one: whoever changes a job's row, to claim it, beat, stop or expire it, sees here who else does.
 """
 
 import json

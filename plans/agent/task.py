@@ -1,4 +1,7 @@
-"""A task: an agent's unit of work, which owns plans, and abandons at its end what is left of them."""
+"""A task: an agent's unit of work, which owns plans, and abandons at its end what is left of them.
+
+A long file, for `Task` is the whole of what an agent calls, each with what it guarantees; the work is done beside it.
+"""
 
 import os
 import threading
