@@ -8,19 +8,18 @@ matches from there on.
 The first reading of a filter would walk the whole log by place to find a few events. It goes by time instead, through
 the filter's own index, over the events that had a place when it began; then on by place.
 """
-# ruff: noqa: S608 - statements are put together from constants; every value is a parameter.
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from audit.cursors import ByIndex
-from audit.filters import FilterError, Search, build_matching, build_words
+from audit.filters import FilterError, Search
+from audit.placed import Row, find_placed
 from audit.proofs import ask_django, read_size
 from audit.words import are_indexed, find_up
 
-Row: TypeAlias = tuple[Any, ...]
-
 WIDEST_STEP: Final = 8192
+_BETWEEN: Final = "SELECT index, at, event_id FROM audit_sequence WHERE index >= %s AND index < %s"
 RESTORED: Final = (
     "The database was restored or replaced since the cursor was given. Search again without it; from= says since when,"
     " and ids tell what you have."
@@ -48,31 +47,10 @@ def follow(search: Search, cursor: ByIndex, columns: str) -> tuple[Sequence[Row]
         found, start = find_up(search.filters, start, size, search.limit, columns), size
     while start < size and len(found) <= search.limit:
         stop = min(start + step, size)
-        found += _find_between(search, start, stop, columns)
+        placed = ask_django(_BETWEEN, [start, stop])
+        found += find_placed(search.filters, columns, placed)
         start, step = stop, min(step * 2, WIDEST_STEP)
     rows = [row for _, row in found[: search.limit]]
     if len(found) <= search.limit:
         return rows, read_place(size)
     return rows, ByIndex(found[search.limit - 1][0] + 1, rows[-1][0])
-
-
-def _find_between(search: Search, start: int, stop: int, columns: str) -> list[tuple[int, Row]]:
-    """What matches at the places from `start` to before `stop`, in their order, each with its place.
-
-    Places first, then the events by both parts of their key: neighbours lie on the same pages, a join visits each.
-    """
-    places = ask_django(
-        "SELECT index, at, event_id FROM audit_sequence WHERE index >= %s AND index < %s", [start, stop]
-    )
-    conditions, parameters = build_matching(search.filters)
-    source = "audit_event e"
-    if search.filters.words:
-        source += " LEFT JOIN audit_payload p ON p.event_id = e.id"
-        words, patterns = build_words(search.filters.words)
-        conditions.append(words)
-        parameters += patterns
-    conditions += ["e.at = ANY(%s)", "e.id = ANY(%s)"]
-    parameters += [[at for _, at, _ in places], [event_id for _, _, event_id in places]]
-    rows = ask_django(f"SELECT {columns} FROM {source} WHERE {' AND '.join(conditions)}", parameters)
-    place_of = {event_id: index for index, _, event_id in places}
-    return sorted(((place_of[row[0]], row) for row in rows), key=lambda found: found[0])

@@ -173,13 +173,13 @@ def build_conditions(filters: Filters) -> tuple[list[str], list[Any]]:
             conditions.append(f"e.{column} = %s")
             parameters.append(value)
     if filters.actor is not None:
-        actor_type, colon, actor_id = filters.actor.partition(":")
-        if colon and actor_type in ACTOR_TYPES:
+        actor_type, actor_id = split_actor(filters.actor)
+        if actor_type is not None:
             conditions.append("e.actor_type = %s AND e.actor_id = %s")
             parameters += [actor_type, actor_id]
         else:
             conditions.append("e.actor_id = %s")
-            parameters.append(filters.actor)
+            parameters.append(actor_id)
     if filters.from_at is not None:
         conditions.append("e.at >= %s")
         parameters.append(filters.from_at)
@@ -189,6 +189,12 @@ def build_conditions(filters: Filters) -> tuple[list[str], list[Any]]:
     if filters.preset is not None and PRESETS[filters.preset].condition:
         conditions.append(PRESETS[filters.preset].condition)
     return conditions, parameters
+
+
+def split_actor(actor: str) -> tuple[str | None, str]:
+    """The type and the id that an actor is asked for by: `person:7`, or the id alone."""
+    actor_type, colon, actor_id = actor.partition(":")
+    return (actor_type, actor_id) if colon and actor_type in ACTOR_TYPES else (None, actor)
 
 
 def build_matching(filters: Filters) -> tuple[list[str], list[Any]]:

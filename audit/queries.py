@@ -19,7 +19,7 @@ from audit.filters import FilterError, Filters, Search, build_conditions, build_
 from audit.kinds import Kind
 from audit.proofs import advance, read_indexes, read_size
 from audit.recording import Actor, record
-from audit.words import TimeIsUpError, are_few_beyond, are_indexed, find_down, limited, select_newest
+from audit.words import TimeIsUpError, are_few_beyond, are_indexed, count_newest, find_down, limited
 
 COUNT_CAP: Final = 10_000
 STORY_CAP: Final = 2_000
@@ -309,8 +309,8 @@ def count_events(filters: Filters) -> Count:
     Of words, how many of the newest events have them of those that may: exact where there are no more.
     """
     if is_by_words(filters):
-        newest, parameters, is_cut = select_newest(filters, "e.id")
-        return Count(_fetch(f"SELECT count(*) FROM ({newest}) AS counted", parameters)[0][0], is_exact=not is_cut)
+        found, is_cut = count_newest(filters)
+        return Count(found, is_exact=not is_cut)
     end, count = _end(filters), 0
     if not filters.words:
         for span in _spans(filters, end):

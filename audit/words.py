@@ -1,8 +1,9 @@
 """Events by the words in them, through the index of words, which has blocks of 256 places: the newest first.
 
 The index tells in which blocks a word is, and at which places of each. Where that does not tell whether an event has
-what was asked, the payload is read, as it was asked (audit.filters.build_words). Who asks for words and for something
-else that few events have is answered by that, without the index.
+what was asked, the payload is read, as it was asked (audit.filters.build_words). What else is asked for, an agent, say,
+is words of the event too: so it leads past the events of others. Who asks for something that few events have is
+answered by that, without the index.
 """
 # ruff: noqa: S608 - statements are put together from constants; every value is a parameter.
 
@@ -18,10 +19,9 @@ from itertools import chain, islice, pairwise
 from typing import Any, Final, TypeAlias
 
 from audit.cursors import ByIndex
-from audit.filters import Filters, Search, build_matching, build_words, find_escapes
+from audit.filters import Filters, Search, build_matching, build_words, find_escapes, split_actor
+from audit.placed import Row, find_placed
 from audit.proofs import ask_django, read_size
-
-Row: TypeAlias = tuple[Any, ...]
 
 WIDTH: Final = 256
 """Places of a block, as the database's audit_read_words() has them."""
@@ -32,6 +32,10 @@ UNPLACED: Final = 4096
 WIDEST_STEP: Final = 8192
 WIDEST_SPAN: Final = 4096
 """Blocks that the index is asked for in one statement at most: as many as a part of it has."""
+NARROWING_KINDS: Final = 4
+"""Kinds that a search may ask for at most, for the index to be asked for each of them."""
+NARROWING_WORDS: Final = 3
+"""Words of such a value that the index is asked for, at most."""
 # The index has the first so many characters of a word. Shorter ones than STEM are meant whole.
 KEPT: Final = 16
 STEM: Final = 3
@@ -93,10 +97,30 @@ def select_beyond(filters: Filters, columns: str, size: int) -> tuple[str, list[
 def select_newest(filters: Filters, columns: str) -> tuple[str, list[Any], bool]:
     """A SELECT of the newest that match, its parameters, and whether there may be more than it looks through."""
     size = read_size()
+    places, is_cut = _newest_places(filters, size)
+    statement, parameters = _select_both(filters, columns, places, size)
+    return statement, parameters, is_cut
+
+
+def count_newest(filters: Filters) -> tuple[int, bool]:
+    """How many select_newest() finds, and its sign. Where words are all that is asked, the index itself tells most."""
+    size = read_size()
+    places, is_cut = _newest_places(filters, size)
+    read = [place for place in places if not place[1]] if filters == Filters(words=filters.words) else places
+    statement, parameters = _select_both(filters, "e.id", read, size)
+    ((found,),) = ask_django(f"SELECT count(*) FROM ({statement}) AS counted", parameters)
+    return len(places) - len(read) + found, is_cut
+
+
+def _newest_places(filters: Filters, size: int) -> tuple[list[Place], bool]:
     places = list(islice(find_places(filters, below=size), LOOKED_THROUGH + 1))
-    placed, of_placed = select_places(filters, columns, places[:LOOKED_THROUGH])
+    return places[:LOOKED_THROUGH], len(places) > LOOKED_THROUGH
+
+
+def _select_both(filters: Filters, columns: str, places: Sequence[Place], size: int) -> tuple[str, list[Any]]:
+    placed, of_placed = select_places(filters, columns, places)
     beyond, of_beyond = select_beyond(filters, columns, size)
-    return f"{placed} UNION ALL {beyond}", [*of_placed, *of_beyond], len(places) > LOOKED_THROUGH
+    return f"{placed} UNION ALL {beyond}", [*of_placed, *of_beyond]
 
 
 def find_down(search: Search, cursor: ByIndex | None, columns: str) -> tuple[Sequence[Row], ByIndex | None] | None:
@@ -115,8 +139,7 @@ def find_down(search: Search, cursor: ByIndex | None, columns: str) -> tuple[Seq
     for places in _growing(find_places(search.filters, below=below), search.limit + 1):
         if len(found) > search.limit:
             break
-        rows = ask_django(*select_places(search.filters, f"s.index, {columns}", places))
-        found += sorted(rows, reverse=True)
+        found += [(index, *row) for index, row in reversed(_find_at(search.filters, columns, places))]
     if len(found) <= search.limit:
         return [row[1:] for row in found], None
     last = found[search.limit - 1]
@@ -127,11 +150,17 @@ def find_up(filters: Filters, start: int, size: int, limit: int, columns: str) -
     """What matches at the places from `start` to before `size`, in their order: more than `limit`, or all."""
     found: list[tuple[int, Row]] = []
     for places in _growing(find_places(filters, below=size, above=start, upwards=True), limit + 1):
-        rows = ask_django(*select_places(filters, f"s.index, {columns}", places))
-        found += [(row[0], row[1:]) for row in sorted(rows)]
+        found += _find_at(filters, columns, places)
         if len(found) > limit:
             break
     return found
+
+
+def _find_at(filters: Filters, columns: str, places: Sequence[Place]) -> list[tuple[int, Row]]:
+    placed = ask_django(
+        "SELECT index, at, event_id FROM audit_sequence WHERE index = ANY(%s)", [[place for place, _ in places]]
+    )
+    return find_placed(filters, columns, placed, sure={place for place, is_sure in places if is_sure})
 
 
 def are_indexed(words: Sequence[str]) -> bool:
@@ -173,7 +202,7 @@ def _find_known(filters: Filters, above: int, below: int, *, upwards: bool) -> I
         )
         if lowest is None:
             return
-    asked, ranges = _spell_words(_ways(filters.words))
+    asked, ranges = _spell_words([*_ways(filters.words), *_ways_of_values(filters)])
     statement = (
         f"SELECT b.block, f.places::text, f.is_sure FROM ({asked}) AS f JOIN audit_word_block b ON b.block = f.block"
         f" WHERE bit_count(f.places) > 0 AND NOT b.is_due{times}"
@@ -185,7 +214,7 @@ def _find_known(filters: Filters, above: int, below: int, *, upwards: bool) -> I
         _check_time()
         bounds = [value for between in ranges for value in (*between, first, last)]
         for block, bits, is_sure in ask_django(statement, [*bounds, *of_times, first, last, *of_times]):
-            places = [block * WIDTH + place for place, bit in enumerate(bits) if bit == "1"]
+            places = [block * WIDTH + one.start() for one in re.finditer("1", bits)]
             for place in places if upwards else reversed(places):
                 if above <= place < below:
                     yield place, can_tell and is_sure
@@ -272,6 +301,25 @@ def _ways(words: Iterable[str]) -> list[Word]:
     ways = [_parts([(cases, *next(read)) for _, cases in pieces]) for pieces in spelled]
     found = (tuple(ways[start:end]) for start, end in pairwise([*starts, len(ways)]))
     return [word for word in found if word[0]]
+
+
+def _ways_of_values(filters: Filters) -> list[Word]:
+    """What the index has of every event with the values that are asked for, and of some other events too."""
+    actor = None if filters.actor is None else split_actor(filters.actor)[1]
+    named = (filters.agent, filters.target, filters.plan_id, filters.operation, filters.task_id, actor)
+    alternatives = [[value] for value in named if value is not None]
+    if 0 < len(filters.kinds) <= NARROWING_KINDS:
+        alternatives.append([kind.value for kind in filters.kinds])
+    values = [value for either in alternatives for value in either]
+    told = dict(ask_django("SELECT a, ARRAY(SELECT audit_words(a)) FROM unnest(%s::text[]) AS a", [values]))
+    ways = [[_whole(told[value]) for value in either] for either in alternatives]
+    return [tuple(way) for way in ways if all(way)]
+
+
+def _whole(words: Sequence[str]) -> tuple[Part, ...]:
+    """Words that are meant whole: the longest of them, for those tell the most."""
+    longest = sorted(dict.fromkeys(words), key=len, reverse=True)[:NARROWING_WORDS]
+    return tuple(((word, word + _NOTHING),) for word in longest)
 
 
 def _pieces(word: str) -> list[tuple[str, Sequence[str]]]:

@@ -89,12 +89,13 @@ def test_a_search_reads_the_events_that_have_the_word_and_no_others(database: No
     assert indexed("needle") == [1]
     asked = search(q="straw", limit="10")
     places: list[Any] = []
-    doubtful: list[int] = []
+    read: list[str] = []
 
     def note(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
-        if "s.index = ANY" in sql and "count(" not in sql:
-            places.append(parameters[-1])
-            doubtful.extend(parameters[0])
+        if "WHERE index = ANY" in sql:
+            places.append(parameters[0])
+        if " ILIKE " in sql and "audit_pending" not in sql:
+            read.append(sql)
         return execute(sql, parameters, *rest)
 
     with connection.execute_wrapper(note):
@@ -102,7 +103,70 @@ def test_a_search_reads_the_events_that_have_the_word_and_no_others(database: No
         later = find_events(replace(asked, cursor=page.next_cursor))
     assert [event.index for event in (*page.events, *later.events)] == list(range(2047, 2027, -1))
     assert places == [list(range(2047, 2036, -1)), list(range(2037, 2026, -1))]
-    assert not doubtful
+    assert not read
+
+
+def test_of_words_alone_the_index_tells_how_many_have_them(database: None) -> None:
+    make_events(600, """'{"note":"' || CASE WHEN mod(n, 2) = 0 THEN 'even' ELSE 'odd' END || '"}'""")
+    read_into_index()
+    make_event(data={"note": "even"})
+    advance()
+    read: list[int] = []
+
+    def note(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
+        if "s.index = ANY" in sql:
+            read.extend(value for one in parameters if isinstance(one, list) for value in one)
+        return execute(sql, parameters, *rest)
+
+    with connection.execute_wrapper(note):
+        assert count_events(search(q="even").filters) == Count(301, is_exact=True)
+    assert set(read) == set(range(512, 601))
+
+
+def test_the_index_leads_past_the_events_that_something_else_is_asked_of(database: None) -> None:
+    for agent in ("busy\\new", "other"):
+        make_events(512, """'{"note":"straw ' || n || '"}'""", agent=agent)
+    read_into_index()
+    other, busy = list(range(1023, 511, -1)), list(range(511, -1, -1))
+    assert find_places(search(q="straw", agent="other"), below=1024) == other
+    assert find_places(search(q="straw", agent="busy\\new"), below=1024) == busy
+    assert find_places(search(q="straw", actor="agent:other"), below=1024) == other
+    assert find_places(search(q="straw", actor="person:other"), below=1024) == other
+    assert find_places(search(q="straw", kind="plan.viewed"), below=1024) == other + busy
+    assert find_places(search(q="straw", kind="plan.approved"), below=1024) == []
+    assert find_places(search(q="straw", agent="-- ?"), below=1024) == other + busy
+    either = replace(search(q="straw").filters, kinds=(Kind.PLAN_APPROVED, Kind.PLAN_VIEWED))
+    assert find_places(replace(search(), filters=either), below=1024) == other + busy
+
+
+@pytest.mark.parametrize("name", ["agent", "target", "plan_id", "operation", "task_id"])
+def test_what_is_asked_beside_words_is_found_whatever_its_letters_are(
+    database: None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "COUNT_CAP", 0)
+    values = ["a", "A-1", "b\\new\\", 'q"uote', "Zoë İstanbul", "ﬁne", "x" * 40, "a b c d e f", "--", "?a?", "50%_"]
+    made = {}
+    for value in values:
+        key: dict[str, Any] = {name: value}
+        if name == "plan_id":
+            key |= {"agent": "someone", "target": "somewhere"}
+        made[value] = make_event(data={"note": "needle"}, **key).id
+    make_events(256, """'{"note":"needle"}'""")
+    read_into_index()
+    for value, made_id in made.items():
+        asked = search(q="needle", **{name: value})
+        assert queries.is_by_words(asked.filters)
+        assert [event.id for event in find_events(asked).events] == [made_id]
+
+
+def test_the_index_tells_places_without_its_table(database: None, owner_connection: psycopg.Connection[Any]) -> None:
+    make_events(256 * 8, """'{"note":"straw"}'""")
+    read_into_index()
+    owner_connection.execute("VACUUM ANALYZE audit_word")
+    plan = ask_django("EXPLAIN SELECT block, places FROM audit_word WHERE word = 'straw' AND block BETWEEN 0 AND 7", [])
+    assert "Index Only Scan" in plan[0][0]
+    told = ask_django("SELECT reloptions::text FROM pg_class WHERE relname ~ '^audit_word_[0-9]+$'", [])
+    assert all("autovacuum_vacuum_insert_scale_factor=0" in options for (options,) in told)
 
 
 @pytest.mark.parametrize("upwards", [False, True])
