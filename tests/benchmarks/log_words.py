@@ -42,7 +42,7 @@ def run_words() -> None:
         deep = measure_page(replace(search, cursor=seal(middle, search, "bench")))
         note(
             f"{name:<38} {count.value:>7,}{' ' if count.is_exact else '+'} events: found with"
-            f" {first.found:>7,} and {deep.found:>7,} pages; {first.seconds * 1000:7.1f} and"
-            f" {deep.seconds * 1000:7.1f} ms ({first.seconds / start.seconds:.0f} and"
+            f" {first.found:>7,} and {deep.found:>7,} pages, counted with {first.count:>6,};"
+            f" {first.seconds * 1000:7.1f} and {deep.seconds * 1000:7.1f} ms ({first.seconds / start.seconds:.0f} and"
             f" {deep.seconds / start.seconds:.0f} times the page without filters)"
         )
