@@ -19,7 +19,17 @@ from itertools import chain, islice, pairwise
 from typing import Any, Final, TypeAlias
 
 from audit.cursors import ByIndex
-from audit.filters import Filters, Search, build_matching, build_words, find_escapes, split_actor
+from audit.filters import (
+    KEPT,
+    UUID_SHAPE,
+    Filters,
+    Search,
+    build_matching,
+    build_words,
+    find_escapes,
+    may_go_on,
+    split_actor,
+)
 from audit.placed import Row, find_placed
 from audit.proofs import ask_django, read_size
 
@@ -36,12 +46,8 @@ NARROWING_KINDS: Final = 4
 """Kinds that a search may ask for at most, for the index to be asked for each of them."""
 NARROWING_WORDS: Final = 3
 """Words of such a value that the index is asked for, at most."""
-# The index has the first so many characters of a word. Shorter ones than STEM are meant whole.
-KEPT: Final = 16
-STEM: Final = 3
 # What has such a word at its beginning has it: nothing of it is left out of the index, or spelled in another way there.
 _PLAIN: Final = re.compile(rf"[0-9A-Za-z]{{1,{KEPT}}}")
-_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-([0-9a-f]{12})", re.IGNORECASE)
 # What is behind every word that goes on, and before all of them.
 _ANY, _NOTHING = "\U0010ffff", "\x01"
 
@@ -283,13 +289,13 @@ def _all_of(selects: Sequence[str]) -> str:
 def _ways(words: Iterable[str]) -> list[Word]:
     """Of each word asked for that the index has letters and digits of: the ways in which it may stand there.
 
-    A word's last part may go on, unless it is short or a number: in some word's beginning such are nearly everywhere.
+    A word's last part may go on, where audit.filters.may_go_on says so.
     """
     spelled: list[list[tuple[str, Sequence[str]]]] = []
     starts: list[int] = []
     for word in dict.fromkeys(words):
         # Of an id the index knows the last part alone.
-        told = match[2] if (match := _UUID.fullmatch(word)) else json.dumps(word, ensure_ascii=False)[1:-1]
+        told = match[2] if (match := UUID_SHAPE.fullmatch(word)) else json.dumps(word, ensure_ascii=False)[1:-1]
         starts.append(len(spelled))
         spelled += [[(told, ())]] if word.isascii() else [[(told, ())], _pieces(word)]
     rows = ask_django(
@@ -345,12 +351,12 @@ def _parts(pieces: Sequence[tuple[Sequence[str], Sequence[str], bool]]) -> tuple
         for number, word in enumerate(words):
             is_last = is_open and place == len(pieces) - 1 and number == len(words) - 1
             either = [case + word[len(case) :] for case in cases] if cases and number == 0 else [word]
-            parts.append(tuple((one, one + (_ANY if _may_go_on(one, is_last) else _NOTHING)) for one in either))
+            parts.append(tuple((one, one + _end_of(one, is_last=is_last)) for one in either))
     return tuple(dict.fromkeys(parts))
 
 
-def _may_go_on(word: str, is_last: bool) -> bool:
-    return len(word) >= KEPT or (is_last and len(word) >= STEM and not word.isdigit())
+def _end_of(word: str, *, is_last: bool) -> str:
+    return _ANY if len(word) >= KEPT or (is_last and may_go_on(word)) else _NOTHING
 
 
 def _growing(places: Iterable[Place], size: int) -> Iterator[list[Place]]:

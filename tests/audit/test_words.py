@@ -5,6 +5,7 @@ import random
 import re
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -18,12 +19,14 @@ from django.db import connection, transaction
 
 from audit import queries, words
 from audit.canonical import RawJson
+from audit.erasure import find_erasable
+from audit.export import Request, begin_export
 from audit.facets import count_facets
 from audit.filters import Search, build_words, parse_search
 from audit.kinds import Kind
 from audit.proofs import advance, ask_django
 from audit.queries import Count, EventRow, count_events, find_events, get_event
-from audit.recording import Actor
+from audit.recording import SYSTEM, Actor
 from audit.windows import TakesTooLongError, patience
 from tests.audit.making import make_event
 from tests.audit.sequencing import sequencing
@@ -192,37 +195,100 @@ def test_the_index_leads_to_the_events_that_have_all_the_words(database: None, u
         assert places("odd even", below, above) == unknown[::order]
 
 
-def test_what_the_index_tells_of_plain_words_is_what_is_in_the_payloads(database: None) -> None:
-    """Whoever believes the index reads no payload: it must never tell of an event that has not the words."""
-    chance = random.Random(20261203)
-    vocabulary = [
-        "Refund", "refund-2041", "REFUNDED", "ref", "re", "n", "nr", "b2b", "48000", "480", "0480", "x_y", "50%",
-        "internationalizati", "internationalization", "internationaliza", "Zoë", "İstanbul", "straße", "ﬁne", "x/y.z",
-        "O'Brien", r"M\u00fcller", 'a"b', r"a\nb", "a\nb", r"C:\new\table", "\tTab",
-    ]  # fmt: skip
+VOCABULARY = [
+    "Refund", "refund-2041", "REFUNDED", "ref", "re", "n", "nr", "b2b", "48000", "480", "0480", "x_y", "50%",
+    "internationalizati", "internationalization", "internationaliza", "Zoë", "İstanbul", "straße", "ﬁne", "x/y.z",
+    "O'Brien", r"M\u00fcller", 'a"b', r"a\nb", "a\nb", r"C:\new\table", "\tTab", "1.1", "(0)", "12345678901234567890",
+]  # fmt: skip
+
+
+def make_texts(chance: random.Random, count: int) -> list[str]:
     texts = [
-        chance.choice([" ", "-", "", "\n", '"', "\\"]).join(chance.choices(vocabulary, k=chance.randint(1, 4)))
-        for _ in range(256)
+        chance.choice([" ", "-", "", "\n", '"', "\\"]).join(chance.choices(VOCABULARY, k=chance.randint(1, 4)))
+        for _ in range(count)
     ]
-    made = {make_event(data={"note": text}).id for text in texts}
+    for text in texts:
+        make_event(data={"note": text}, agent="bulk")
+    return texts
+
+
+def test_what_the_index_tells_of_plain_words_is_what_is_in_the_payloads(database: None) -> None:
+    """Whoever believes the index reads no payload: it must tell of the events that have the words, and of no others."""
+    chance = random.Random(20261203)
+    texts = make_texts(chance, 256)
     read_into_index()
     runs = {run for text in texts for run in re.findall(r"[0-9A-Za-z]+", text)}
     asked = sorted({run[:length] for run in runs for length in (1, 2, 3, 4, 16)})
     believed = 0
-    for word in chance.sample(asked, 10):
+    for word in chance.sample(asked, 20):
         for q in (word, word.swapcase(), f"{word} {chance.choice(asked)}"):
             places = dict(words.find_places(search(q=q).filters, below=256))
             assert all(places.values())
             believed += len(places)
-            rows = ask_django(
-                "SELECT s.index FROM audit_sequence s JOIN audit_event e ON e.id = s.event_id"
-                f" JOIN audit_payload p ON p.event_id = e.id WHERE {build_words(tuple(q.split()))[0]}",
-                build_words(tuple(q.split()))[1],
-            )
-            assert set(places) <= {index for (index,) in rows}, q
-            assert {event.id for event in read_all(search(q=q))} <= made
-            assert len(read_all(search(q=q))) == len(places)
+            assert set(places) == find_in_payloads(q), q
     assert believed > 50
+
+
+def find_in_payloads(q: str) -> set[int]:
+    condition, parameters = build_words(tuple(q.split()))
+    rows = ask_django(
+        "SELECT s.index FROM audit_sequence s JOIN audit_event e ON e.id = s.event_id"
+        f" JOIN audit_payload p ON p.event_id = e.id WHERE {condition}",
+        parameters,
+    )
+    return {index for (index,) in rows}
+
+
+def test_every_door_means_the_same_by_a_word(database: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages through the index and without it, counts, exports and erasures, of parts of what events say."""
+    chance = random.Random(20261204)
+    texts = make_texts(chance, 300)
+    read_into_index()
+    for _ in range(60):
+        word = chance.choice(chance.choice(texts).split() or ["ref"])
+        start = chance.randrange(len(word))
+        q = chance.choice([word[start:], word[start : start + 5], word.upper(), word.swapcase()[:20]])
+        asked = search(q=q, agent="bulk", limit="500")
+        monkeypatch.setattr(queries, "COUNT_CAP", 10_000)
+        assert not queries.is_by_words(asked.filters)
+        expected = {event.index for event in find_events(asked).events}
+        assert count_events(asked.filters) == Count(len(expected), is_exact=True)
+        with closing(begin_export(Request("csv", asked.filters), actor=SYSTEM, via="test")) as export:
+            assert export.rows == len(expected), q
+        assert len(find_erasable(asked.filters).ids) == len(expected), q
+        monkeypatch.setattr(queries, "COUNT_CAP", 0)
+        assert {event.index for event in find_events(asked).events} == expected, q
+        assert count_events(asked.filters) == Count(len(expected), is_exact=True), q
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("q", "is_found"),
+    [
+        ("print", False),
+        ("finger", True),
+        ("fingerprint-2", False),
+        ("fingerprint-20", True),
+        ("o", False),
+        ("of", True),
+        ("2", False),
+        ("20.5", True),
+        ("20.", True),
+        ("0.5", False),
+        ("ü", False),
+        ("über", True),
+        ("ber", False),
+        ("new", True),
+        ("line", True),
+    ],
+)
+def test_a_word_is_found_by_its_beginning_without_the_index_too(database: None, q: str, is_found: bool) -> None:
+    make_event(data={"note": "fingerprint-20 of 20.5 überall\nnew\tlines"}, agent="bulk")
+    asked = search(q=q, agent="bulk")
+    advance()
+    assert not queries.is_by_words(asked.filters)
+    assert bool(find_events(asked).events) is is_found
+    assert bool(find_in_payloads(q)) is is_found
 
 
 def test_what_the_index_cannot_tell_is_read_in_the_payloads(database: None) -> None:
