@@ -17,6 +17,7 @@ from reviewer import speed, words
 from reviewer.compare import LONG, Span, differing
 from reviewer.models import Person
 from reviewer.moments import Clock, Moment
+from reviewer.rows import changed_at
 from reviewer.said import in_words
 from reviewer.words import Badge
 
@@ -278,7 +279,7 @@ def moments_of(facts: PlanFacts, clock: Clock) -> dict[str, Moment | None]:
         "created": clock.at(plan.created_at),
         "received": clock.at(plan.received_at),
         "expires": clock.at(plan.expires_at),
-        "changed": clock.at(plan.state_changed_at),
+        "changed": clock.at(changed_at(plan, facts.now)),
         "unknown_since": clock.at(plan.unknown_since or plan.claimed_at),
         "next_check": clock.at(plan.next_check_at),
         "started": clock.at(attempt.started_at if attempt else None, exact=True),

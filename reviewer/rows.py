@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from plans.models import Plan
 from plans.queries import OVERDUE_AFTER, PlanRow
 from plans.states import ENDS, State
 from reviewer import words
@@ -71,7 +72,7 @@ def row_of(plan: PlanRow, clock: Clock, looking: Sequence[str] = ()) -> Row:
         received=_moment(clock, plan.received_at),
         expires=_moment(clock, plan.expires_at),
         since=clock.at(plan.unknown_since),
-        changed=_moment(clock, plan.state_changed_at),
+        changed=_moment(clock, changed_at(plan, clock.now)),
         left=clock.left(plan.expires_at),
         seconds_left=max(0, int(left.total_seconds())),
         seconds_in_all=max(1, int((plan.expires_at - plan.created_at).total_seconds())),
@@ -84,6 +85,12 @@ def row_of(plan: PlanRow, clock: Clock, looking: Sequence[str] = ()) -> Row:
         deletes=plan.delete_count,
         counts_label=_counts_label(plan),
     )
+
+
+def changed_at(plan: Plan | PlanRow, now: datetime) -> datetime:
+    """Since when the state that is true by the clock is so: a pending plan past its expiry, since that."""
+    is_over = plan.state == State.PENDING and plan.expires_at <= now
+    return plan.expires_at if is_over else plan.state_changed_at
 
 
 def looked_at(names: Sequence[str]) -> Badge:

@@ -22,7 +22,7 @@ from reviewer.access import requires_role
 from reviewer.forms import SettleForm
 from reviewer.models import Person
 from reviewer.moments import Clock
-from reviewer.rows import url_of
+from reviewer.rows import changed_at, url_of
 from reviewer.views import MaybePersonRequest, PersonRequest, clock_for, show, sign_in_and_return_to
 from reviewer.views.parts import show_part
 
@@ -82,7 +82,7 @@ def news(request: HttpRequest, agent: str, target: str, plan_id: str) -> HttpRes
         "badge": words.badge_of(state, reason),
         "is_changed": request.GET.get("state") == state,
         "who": str(rejection.reviewer) if rejection else _approver_of(attempt),
-        "at": clock.at(facts.plan.state_changed_at),
+        "at": clock.at(changed_at(facts.plan, facts.now)),
         "url": url_of(agent, target, plan_id),
     }
     return show_part(request, "reviewer/_news.html", context)

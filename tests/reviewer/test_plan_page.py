@@ -367,6 +367,14 @@ def test_the_agent_can_be_asked_to_plan_again():
     assert "The agent was asked to plan again" in text_of(page)
 
 
+def test_what_expired_and_was_not_swept_yet_expired_when_its_time_was_up(owner_connection):
+    plan, client = make_plan(), client_of()
+    pass_time_to_expiry(owner_connection, plan)
+    expired = f"{reread(plan).expires_at:%H:%M:%S} UTC"
+    address = f"{url_of(plan, 'news')}?state=pending&digest=-&approvals=0"
+    assert f"It is now: Expired ({expired})." in text_of(client.get(address, headers={"HX-Request": "true"}))
+
+
 def test_the_page_shows_news_only_when_there_is_news():
     plan, client = make_plan(), client_of()
     address = f"{url_of(plan, 'news')}?state=pending&digest={approval(plan)['digest']}&approvals=0"
