@@ -42,7 +42,15 @@ stays.
 
 ## With this product's verifier
 
+It needs Python 3.11 or later, and neither Django nor a server. With Plandesk's folder, or its wheel, in a virtual
+environment:
+
+    pip install "PLANDESK[verify]"
     python -m audit.verify FILE.zip --key "THE KEY AS YOU KNOW IT"
+
+`PLANDESK` is where the folder or the wheel is. Where nothing is to be installed from it, a copy of its folder `audit`
+does: `pip install cryptography msgspec`, and the same command beside that folder. 0: whole, 1: damaged, 2: not a file
+that can be checked, 3: no damage can be seen, and no event is proven.
 
 ## With other people's programs
 

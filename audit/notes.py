@@ -4,7 +4,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from audit.merkle import HASH_BYTES, ProofError, verify_inclusion
 ED25519: Final = 0x01
 ED25519_COSIGNATURE: Final = 0x04
 KEY_ID_BYTES: Final = 4
+KEY_BYTES: Final = 32
 TIME_BYTES: Final = 8
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
@@ -55,6 +56,8 @@ class Verifier:
         decoded = _decode(key)
         if _NAME.fullmatch(name) is None or decoded[:1] not in (bytes([ED25519]), bytes([ED25519_COSIGNATURE])):
             raise NoteError("This is no verifier key of a known type.")
+        if len(decoded) != 1 + KEY_BYTES:
+            raise NoteError(f"An Ed25519 key has {KEY_BYTES} bytes.")
         verifier = cls(name, decoded[0], decoded[1:])
         if verifier.key_id.hex() != key_id:
             raise NoteError("The verifier key's id is not that of its key.")
@@ -126,6 +129,13 @@ def read_cosignature(note: str, witness: Verifier) -> int:
         raise NoteError("This key is no witness's.")
     text, signatures = _split(note)
     return int.from_bytes(_verify(text, signatures, witness)[:TIME_BYTES])
+
+
+def find_other_signers(note: str, known: Iterable[Verifier]) -> list[str]:
+    """Names and key ids of the note's signatures that none of the `known` keys can check."""
+    keys = {(verifier.name, verifier.key_id) for verifier in known}
+    signers = [(name, signature[:KEY_ID_BYTES]) for name, signature in _split(note)[1]]
+    return [f"{name}+{key_id.hex()}" for name, key_id in signers if (name, key_id) not in keys]
 
 
 def write_proof(*, index: int, hashes: Sequence[bytes], checkpoint_note: str) -> str:
@@ -226,6 +236,7 @@ __all__ = [
     "append_signature",
     "check_proof",
     "cosign_checkpoint",
+    "find_other_signers",
     "open_checkpoint",
     "read_cosignature",
     "sign_checkpoint",

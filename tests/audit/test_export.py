@@ -453,6 +453,8 @@ def test_a_pack_of_everything_without_one_of_its_events_is_not_whole(client: Cli
         told = json.loads(members["manifest.json"])
         lines = manifest.pop("lines", lambda given: given)(lines)
         told |= {"rows": len(lines), **manifest}
+        for index in set(range(4)) - {json.loads(line)["index"] for line in lines}:
+            del members[f"leaves/{index}"], members[f"proofs/{index}.tlog-proof"]
         members |= {"events.jsonl": b"".join(lines), "manifest.json": json.dumps(told).encode()}
         with zipfile.ZipFile(pack, "w") as opened:
             for name, value in members.items():
@@ -468,7 +470,7 @@ def test_a_pack_of_everything_without_one_of_its_events_is_not_whole(client: Cli
     assert lose(lines=lambda given: [given[0], given[0], *given[2:]]) == []
     # What says of itself that it is a part is told to be one.
     assert incomplete in lose(lines=lambda given: given[1:], from_index=1)
-    assert incomplete in lose(lines=lambda given: given[1:], filters={"agent": "a"})
+    assert incomplete in lose(lines=lambda given: given[1:], filters={"actor": "refund-bot"})
 
 
 def change(pack: Path, name: str, old: bytes, new: bytes) -> None:
