@@ -97,7 +97,7 @@ class Report:
         """One sentence that claims no more than what was looked at."""
         if not self.is_whole:
             where = "" if self.first_bad_index is None else f"; the first bad index is {self.first_bad_index}"
-            return f"DAMAGED in {self.damage_count} places{where}."
+            return f"DAMAGED in {self.damage_count} place{'s' * (self.damage_count > 1)}{where}."
         if self.covers == "nothing":
             return "NOT PROVEN: no damage can be seen, and no event is proven."
         condition = ", if the key that came in the file is the log's" if self.is_own_key else ""
@@ -124,7 +124,8 @@ class Report:
     def lines(self) -> Iterator[str]:
         """For people: the verdict last."""
         if self.against is not None:
-            yield f"Checkpoint: {self.against.origin}, {self.against.size} events, root {self.against.root.hex()}"
+            name, size, root = spell(self.against.origin), self.against.size, self.against.root.hex()
+            yield f"Checkpoint: {name}, {size} events, root {root}"
         yield from _titled("Proven", self.proven)
         yield from _titled("Not proven", self.not_proven)
         yield self.verdict()
@@ -140,6 +141,17 @@ def _titled(title: str, sentences: Sequence[str]) -> Iterator[str]:
     if sentences:
         yield f"{title}:"
         yield from (f"  {sentence}" for sentence in sentences)
+
+
+def spell(name: str) -> str:
+    """A foreign name, harmless on a terminal."""
+    return name if name.isascii() and name.isprintable() else ascii(name)
+
+
+def spell_some(names: Sequence[str], most: int = 10) -> str:
+    """The first of these names, and how many there are besides."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(spell, names[:most])) + more
 
 
 class GrowingTree:

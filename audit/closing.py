@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from audit.checking import Report, check_witnesses
+from audit.checking import Report, check_witnesses, spell, spell_some
 from audit.notes import ED25519, ED25519_COSIGNATURE, NoteError, Verifier, find_other_signers, open_checkpoint
 
 ACTOR_TYPES: Final = ("agent", "person", "system", "target")
@@ -137,7 +137,9 @@ def check_signatures(report: Report, trust: Trust, note: str, enclosed: str) -> 
         return None
     report.against = against
     whose = "that came in the file" if report.is_own_key else "that you named"
-    report.proven.append(f"The checkpoint of {against.size} events is signed by the key {whose}: {verifier}")
+    report.proven.append(
+        f"The checkpoint of {against.size} events is signed by the key {whose}: {spell(str(verifier))}"
+    )
     if report.is_own_key:
         report.not_proven.append("That the key is the log's: it came in the file. Name the one you know with --key.")
     elif str(verifier) != enclosed:
@@ -148,14 +150,3 @@ def check_signatures(report: Report, trust: Trust, note: str, enclosed: str) -> 
             f"Whose these signatures under the checkpoint are: {spell_some(others)}. Name their keys with --witness."
         )
     return verifier
-
-
-def spell(name: str) -> str:
-    """A foreign name, harmless on a terminal."""
-    return name if name.isascii() and name.isprintable() else ascii(name)
-
-
-def spell_some(names: Sequence[str], most: int = 10) -> str:
-    """The first of these names, and how many there are besides."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(spell, names[:most])) + more

@@ -25,7 +25,7 @@ EVENT: Final = f"""
 
 README: Final = """# Evidence from an audit log
 
-Each event in here is proven to be in the log, at its place, under one signed checkpoint.
+Each event in here comes with the proof that it is in the log, at its place, under one signed checkpoint.
 
 | file | is |
 | --- | --- |
@@ -34,7 +34,7 @@ Each event in here is proven to be in the log, at its place, under one signed ch
 | `events.jsonl` | a line an event: place, leaf (the bytes that are hashed, as text), payload and its salt |
 | `leaves/INDEX` | the same leaf as a file of its own |
 | `proofs/INDEX.tlog-proof` | the way from that leaf to the checkpoint's root (C2SP tlog-proof) |
-| `manifest.json` | what was asked for, and how many events there are |
+| `manifest.json` | what was asked for, and how many events there are; no signature covers it |
 
 How it hangs together (RFC 6962): leaf hash = SHA-256(0x00 || leaf), node = SHA-256(0x01 || left || right). A leaf holds
 `commitment` = HMAC-SHA256(key = the 32 bytes of `salt`, message = `payload`): a payload can be erased, and its place

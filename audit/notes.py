@@ -19,6 +19,8 @@ ED25519_COSIGNATURE: Final = 0x04
 KEY_ID_BYTES: Final = 4
 KEY_BYTES: Final = 32
 TIME_BYTES: Final = 8
+# The last second of the year 9999.
+LAST_TIME: Final = 253_402_300_799
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _NAME = re.compile(r"[^\s+\x00-\x1f]+")
@@ -128,7 +130,10 @@ def read_cosignature(note: str, witness: Verifier) -> int:
     if witness.type != ED25519_COSIGNATURE:
         raise NoteError("This key is no witness's.")
     text, signatures = _split(note)
-    return int.from_bytes(_verify(text, signatures, witness)[:TIME_BYTES])
+    at = int.from_bytes(_verify(text, signatures, witness)[:TIME_BYTES])
+    if at > LAST_TIME:
+        raise NoteError("The cosignature's time is none.")
+    return at
 
 
 def find_other_signers(note: str, known: Iterable[Verifier]) -> list[str]:

@@ -1,5 +1,6 @@
 """JSONL exports, checked offline: of an export of everything its leaf hashes are proven, of any other only its form."""
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -50,6 +51,8 @@ class ToldRecord(msgspec.Struct):
         return self.actor.id
 
 
+# Spelled twice, or perhaps by escapes, they are looked for with more care.
+_READ: Final = (b'"index"', b'"leaf_hash"', b'"export"')
 _RECORD = msgspec.json.Decoder(ExportRecord)
 _TOLD = msgspec.json.Decoder(ToldRecord)
 
@@ -96,6 +99,8 @@ class _Scan:
                     break
                 try:
                     record = _RECORD.decode(line)
+                    if b"\\u" in line or any(line.count(name) > 1 for name in _READ):
+                        _refuse_twins(line)
                     if record.export:
                         is_closed = True
                         self.closing = msgspec.json.decode(record.export, type=Closing)
@@ -199,6 +204,19 @@ def _check_form(report: Report, closing: Closing, path: Path) -> None:
         f"That the records are in the log, and that they are all that match: such an export has no proofs.{compared}"
         f"{unasked} An evidence pack of the same search proves each event that is in it."
     )
+
+
+def _refuse_twins(line: bytes) -> None:
+    """Raises ValueError where the record has two members of a name: which of them a program reads is its own affair."""
+    names: list[str] = []
+
+    def keep(pairs: list[tuple[str, object]]) -> None:
+        names[:] = [name for name, _ in pairs]
+
+    # The outermost object is the last that ends. Numbers stay text: Python may be unable to hold them.
+    json.loads(line.decode(), object_pairs_hook=keep, parse_int=str, parse_float=str)
+    if len(set(names)) != len(names):
+        raise ValueError("A member is there twice.")
 
 
 def _is_closing(line: bytes) -> bool:

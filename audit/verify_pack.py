@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from audit.checking import NEVER_PROVEN, NO_LEAF, OTHER_PAYLOAD, Report, read_leaf
-from audit.closing import Asked, Closing, Trust, check_signatures, spell, spell_some
+from audit.checking import NEVER_PROVEN, NO_LEAF, OTHER_PAYLOAD, Report, read_leaf, spell, spell_some
+from audit.closing import Asked, Closing, Trust, check_signatures
 from audit.merkle import ProofError, hash_leaf
 from audit.notes import NoteError, Verifier, check_proof
 
@@ -73,6 +73,10 @@ class _Pack:
         self.ids: set[str] = set()
         self.indexes: set[int] = set()
         """The places that lines of events.jsonl name."""
+        self.is_read_through = False
+        """Whether those are all."""
+        self.opened: set[str] = set()
+        """The files that were asked for, so that what is wrong with them was said."""
         self.bare = 0
         self.full = 0
         """Proven events without their payloads, and with them."""
@@ -89,7 +93,7 @@ class _Pack:
         verifier = self._open(trust, closing)
         if verifier is not None:
             self._check_events(verifier, closing)
-        self._check_rest(is_known=verifier is not None)
+        self._check_rest()
 
     def _read_manifest(self) -> Closing | None:
         try:
@@ -130,6 +134,7 @@ class _Pack:
                         self._check_event(event, verifier, asked, closing)
                     except (_EventError, _FileError) as error:
                         report.break_at(event.index, str(error))
+            self.is_read_through = True
         except _FileError as error:
             report.break_at(None, str(error))
         if closing is not None and count != closing.rows:
@@ -207,24 +212,25 @@ class _Pack:
                 )
         report.not_proven.append("What was asked for, and when: manifest.json says it, and no signature covers it.")
 
-    def _check_rest(self, *, is_known: bool) -> None:
+    def _check_rest(self) -> None:
         """Reads what no event asked for, so that checksums are seen to hold; names what is missing, or no pack's."""
         others = []
         for name in self.names:
             of_event = _OF_AN_EVENT.fullmatch(name)
             if of_event is not None:
                 index = int(of_event[1] or of_event[2])
-                if is_known and index not in self.indexes:
+                if self.is_read_through and index not in self.indexes:
                     self.report.break_at(index, f"{name} is there, and its event is not in events.jsonl.")
                     continue
             elif name not in FILES and (name not in FOLDERS or self.zip.getinfo(name).file_size):
                 others.append(name)
             try:
-                self._read_through(name)
+                if name not in self.opened:
+                    self._read_through(name)
             except _FileError as error:
                 self.report.break_at(None, str(error))
         for name in FILES:
-            if name not in self.names:
+            if name not in self.names and name not in self.opened:
                 self.report.break_at(None, f"{name} is missing.")
         if others:
             self.report.not_proven.append(
@@ -250,6 +256,7 @@ class _Pack:
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[Any]:
+        self.opened.add(name)
         try:
             with self.zip.open(name) as file:
                 yield file
