@@ -35,7 +35,7 @@ from audit.proofs import ask_django, read_size
 
 WIDTH: Final = 256
 """Places of a block, as the database's audit_read_words() has them."""
-LOOKED_THROUGH: Final = 10_240
+LOOKED_THROUGH: Final = 10_000
 """Events that may have the words and are counted, at most."""
 UNPLACED: Final = 4096
 """Events that wait for their place and are looked through beside the index, at most."""

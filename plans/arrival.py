@@ -25,7 +25,6 @@ from plans.errors import (
 )
 from plans.faultpoints import reach
 from plans.feed_sql import Known, Question
-from plans.instants import format_instant_exact
 from plans.locks import lock_plan
 from plans.models import Abandonment, Plan, Task, Wish
 from plans.states import BUSY, AbandonReason, State
@@ -142,13 +141,7 @@ def _insert(
             plan_seq=change,
             operation=draft.operation,
             task_id=draft.task_id,
-            data=told_of(
-                draft,
-                format_instant_exact(plan["created_at"]),
-                _digest(agent, draft, known, plan),
-                plan["approvals_required"],
-                known.policy_version,
-            ),
+            data=told_of(_shown(agent, draft, known, plan)),
         )
     except IntegrityError as error:  # an id or a token that is taken: the constraint knows, without a look before
         raise refusal_for(error) from None
@@ -206,28 +199,33 @@ def _columns(agent: Feeder, draft: Draft, known: Known, is_alive: bool) -> dict[
     }
 
 
-def _digest(agent: Feeder, draft: Draft, known: Known, plan: dict[str, Any]) -> str:
-    return schema.digest_of(schema.Shown(
+def _shown(agent: Feeder, draft: Draft, known: Known, plan: dict[str, Any]) -> schema.Shown:
+    return schema.Shown(
         agent.name, draft.target, known.base_url, draft.plan_id, draft.operation, draft.task_id, draft.intent,
         draft.replaces, draft.inputs, draft.actions, draft.evidence, draft.summary, draft.input_fingerprint,
         schema.as_shown(plan["created_at"]), schema.as_shown(draft.expires_at), known.policy_version,
         plan["approvals_required"], plan["mark_count"],
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
-def told_of(draft: Draft, created_at: str, digest: str, approvals: int, policy_version: int) -> dict[str, Any]:
-    """What was planned, whole, so that the log alone can prove it; the token is in none of it."""
+def told_of(shown: schema.Shown, digest: str | None = None) -> dict[str, Any]:
+    """What was planned and what a reviewer is shown of it, whole: with the event's own members, all that the digest is
+    made of, so that the log alone can prove what was approved. The token is in none of it."""
     return {
-        "input_fingerprint": draft.input_fingerprint,
-        "expires_at": format_instant_exact(draft.expires_at),
-        "created_at": created_at,
-        "digest": digest,
-        "intent": draft.intent,
-        "replaces": draft.replaces,
-        "approvals_required": approvals,
-        "policy_version": policy_version,
-        "inputs": RawJson(draft.inputs),
-        "actions": RawJson(draft.actions),
+        "input_fingerprint": shown.input_fingerprint,
+        "expires_at": shown.expires_at,
+        "created_at": shown.created_at,
+        "digest": schema.digest_of(shown) if digest is None else digest,
+        "intent": shown.intent,
+        "replaces": shown.replaces,
+        "target_address": shown.target_address,
+        "approvals_required": shown.approvals_required,
+        "policy_version": shown.policy_version,
+        "mark_count": shown.mark_count,
+        "summary": shown.summary,
+        "evidence": RawJson(shown.evidence) if shown.evidence else None,
+        "inputs": RawJson(shown.inputs),
+        "actions": RawJson(shown.actions),
     }
 
 

@@ -66,7 +66,7 @@ def _parameters(
     event = prepare(
         Kind.PLAN_RECEIVED,
         actor=named_agent(agent.name),
-        data=told_of(draft, _AT, _DIGEST, approvals, place.policy_version),
+        data=told_of(shown, _DIGEST),
         on_behalf_of=str(agent.owner_id),
         agent=agent.name,
         target=draft.target,

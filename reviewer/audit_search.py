@@ -35,6 +35,7 @@ _KEYS: Final = {
 }  # fmt: skip
 # An event holds records and fields among everything else it tells: what stands behind these is a word to look for.
 _WORD_KEYS: Final = frozenset({"record", "field"})
+KEYS: Final = ", ".join(f"{key}:" for key in (*_KEYS, *sorted(_WORD_KEYS)))
 OUTCOMES: Final[dict[str, Kind]] = {
     "written": Kind.COMMIT_SUCCEEDED, "conflict": Kind.COMMIT_CONFLICTED, "unknown": Kind.COMMIT_UNKNOWN,
     "rejected": Kind.PLAN_REJECTED, "expired": Kind.PLAN_EXPIRED, "abandoned": Kind.PLAN_ABANDONED,
@@ -46,6 +47,8 @@ OUTCOME_CHOICES: Final = [
 ]  # fmt: skip
 _KINDS: Final = tuple(kind.value for kind in Kind)
 _WORD: Final = re.compile(r'"([^"]*)"|(\S+)')
+# An address (https://...), a time or a Windows path is no filter.
+_LIKE_A_FILTER: Final = re.compile(r"[A-Za-z_]{2,}:(?![/\\])")
 _DAY: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}))?", re.ASCII)
 
 
@@ -77,9 +80,12 @@ class Asked:
 
     def lists(self, now: datetime) -> list[tuple[str, list[str]]]:
         """As audit.filters reads them: a time counted back from now is an instant there, an outcome the kind of event
-        that tells of it. Refuses (FilterError) a time, an outcome or a kind that there is none of, and says what is."""
+        that tells of it. Refuses (FilterError) what there is none of, a filter, a time, an outcome or a kind, and says
+        what there is."""
         found: dict[str, list[str]] = {}
         for name, value in self.pairs:
+            if name not in LABELS:
+                raise FilterError(f"There is no filter {name[:64]!r} on this page. There are: {', '.join(LABELS)}.")
             if name == "last":
                 found.setdefault("from", []).append(self._since(value, now))
             elif name == "outcome" and value not in OUTCOMES:
@@ -98,6 +104,11 @@ class Asked:
         if self.given("from"):
             raise FilterError("Give either last or from: both say since when.")
         return format_at(now - LAST[last])
+
+    @property
+    def unknown_keys(self) -> list[str]:
+        """Words that look like filters of the search box, and are none."""
+        return [word for word in self.given("q").split() if _LIKE_A_FILTER.match(word) and _as_filter(word) is None]
 
     @property
     def query(self) -> str:

@@ -19,7 +19,7 @@ from reviewer import audit_presets
 from reviewer.access import actor_of, requires_role
 from reviewer.audit_drawing import draw_bars
 from reviewer.audit_rows import line_of, words_of
-from reviewer.audit_search import LAST_CHOICES, OUTCOME_CHOICES, Asked, address_of, label_of, read_asked, value_of
+from reviewer.audit_search import KEYS, LAST_CHOICES, OUTCOME_CHOICES, Asked, address_of, label_of, read_asked, value_of
 from reviewer.models import SavedSearch
 from reviewer.moments import Clock
 from reviewer.views import PersonRequest, clock_for, show
@@ -76,6 +76,9 @@ def _form(asked: Asked) -> dict[str, Any]:
             (label_of(name), value_of(name, value, titles), address_of(asked.without(name, value)))
             for name, value in asked.pairs
         ],
+        "unknown_keys": asked.unknown_keys,
+        "unknown_text": ", ".join(asked.unknown_keys),
+        "known_keys": KEYS,
         "is_continued": bool(asked.cursor),
         "newest": address_of(asked.pairs),
         "export_query": asked.query,
@@ -97,6 +100,7 @@ def _found(found: Page, filters: Filters, asked: Asked, clock: Clock) -> dict[st
     if asked.given("last") and filters.from_at:
         pairs = (*asked.without("last"), ("from", format_at(filters.from_at)))
     return {
+        "has_readings": bool(filters.words) and any(event.kind == Kind.AUDIT_READ for event in found.events),
         "events": [line_of(event, clock) for event in found.events],
         "count": found.count,
         "count_text": count_text(found.count),

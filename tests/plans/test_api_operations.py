@@ -24,6 +24,7 @@ from tests.makers import (
     make_target,
     policy_of,
 )
+from tests.plans.digests import digest_from_the_log
 from tests.plans.http import Answer, Caller, fill_up, let_expire, make_caller, raw_connection, without
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -97,6 +98,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing_of_the_operations_own(calle
     assert told["plan_token"].encode() not in bytes(plan.token_sealed)
     assert nothing_written()
     assert events_of(plan) == ["plan.received"]
+    assert digest_from_the_log(plan) == shown_digest(plan)
 
 
 def test_the_fingerprint_is_rfc_8785_over_inputs_and_state_whatever_their_order(caller):

@@ -12,6 +12,7 @@ from plans.models import Delivery, Plan, Task
 from plans.policy_change import change_policy
 from plans.schema import shown_digest
 from tests.makers import events_of, feed_data, make_agent, make_target, receive, reread
+from tests.plans.digests import digest_from_the_log
 from tests.plans.test_round_trips import feed
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -36,6 +37,12 @@ def told(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
     return columns, json.loads(Payload.objects.get(event_id=event.pk).body)
 
 
+def test_of_a_plan_without_evidence_the_log_has_all_of_the_digest_too():
+    target = make_target()
+    plan = receive(make_agent(target).agent, feed_data(target.name))
+    assert digest_from_the_log(plan) == shown_digest(reread(plan))
+
+
 @pytest.mark.parametrize("created_at", [..., "2026-03-14T09:31:11Z"], ids=["received", "made before"])
 @pytest.mark.parametrize("intent", [..., "limit:é"[:6]], ids=["no intent", "intent"])
 def test_at_once_and_step_by_step_leave_the_same(step_by_step, created_at, intent):
@@ -57,6 +64,9 @@ def test_at_once_and_step_by_step_leave_the_same(step_by_step, created_at, inten
     for plan in plans:
         columns, payload = told(plan)
         assert payload["data"]["digest"] == shown_digest(reread(plan))
+        assert payload["data"]["digest"] == digest_from_the_log(plan)
+        assert payload["data"]["summary"] == plan.summary
+        assert payload["data"]["evidence"] == [{"tool": "look.up", "note": "x"}]
         assert payload["actor_name"] == made.agent.name
         assert list(payload["data"]) == list(told(plans[1])[1]["data"])
         assert columns == told(plans[1])[0]

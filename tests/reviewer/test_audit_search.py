@@ -120,6 +120,38 @@ def test_a_value_that_a_filter_cannot_have_is_refused_with_those_it_can(auditor,
     assert sentence in unescape(text_of(auditor.get(f"/audit/?{query}", follow=True)))
 
 
+@pytest.mark.parametrize("query", ["limit=10", "order=asc", "size=1", "format=csv"])
+def test_what_is_no_filter_of_the_page_is_refused_with_those_that_are(auditor, query):
+    page = auditor.get(f"/audit/?{query}")
+    assert page.status_code == 422
+    assert f"There is no filter '{query.partition('=')[0]}' on this page. There are: preset, last" in text_of(page)
+    assert "outcome" in text_of(page)
+
+
+def test_what_looks_like_a_filter_and_is_none_is_said_to_be_a_word(auditor):
+    make_event(data={"note": "agnt:refund-bot"})
+    for q, said in (
+        ("agnt:refund-bot", "agnt:refund-bot is no filter, so it was searched for as a word."),
+        ("agent: refund-bot", "agent: is no filter, so it was searched for as a word."),
+        ("agnt:x trget:<b>", "agnt:x, trget:<b> are no filters, so they were searched for as words."),
+    ):
+        page = auditor.get("/audit/", {"q": q})
+        assert said in text_of(page)
+        assert "Filters are agent:, target:," in text_of(page)
+    assert auditor.get("/audit/", {"q": "agnt:refund-bot"}).context["count"].value >= 1
+    for q in ("https://example.org", "12:30", "C:\\new", '"agnt:x"', "agent:refund-bot", "record:x", "late"):
+        assert "is no filter" not in text_of(auditor.get("/audit/", {"q": q}, follow=True))
+
+
+def test_that_searches_are_found_by_their_words_is_said_where_some_are(auditor):
+    make_event(data={"note": "needle"})
+    sentence = "Searches are events too"
+    assert sentence not in text_of(auditor.get("/audit/?q=needle"))
+    assert sentence in text_of(auditor.get("/audit/?q=needle"))
+    assert sentence not in text_of(auditor.get("/audit/?q=needle&kind=plan.viewed"))
+    assert sentence not in text_of(auditor.get("/audit/?kind=audit.read"))
+
+
 def test_outcomes_are_chosen_beside_the_kind_and_narrow_it(auditor):
     for kind in (Kind.COMMIT_SUCCEEDED, Kind.COMMIT_UNKNOWN, Kind.PLAN_VIEWED):
         make_event(kind, agent="bot")
