@@ -185,8 +185,8 @@ def spell_instant(text: str) -> str:
 
 
 def _quoted(words: Iterable[str]) -> list[str]:
-    """As they are written in the search box: a word that would be read as a filter there stands in quotation marks."""
-    return [f'"{word}"' if _as_filter(word) is not None else word for word in words]
+    """As they are written in the search box: a word that looks like a filter there stands in quotation marks."""
+    return [f'"{word}"' if _as_filter(word) is not None or _LIKE_A_FILTER.match(word) else word for word in words]
 
 
 def _unquoted(words: str) -> str:
