@@ -117,13 +117,41 @@ def test_of_words_alone_the_index_tells_how_many_have_them(database: None) -> No
     read: list[int] = []
 
     def note(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
-        if "s.index = ANY" in sql:
-            read.extend(value for one in parameters if isinstance(one, list) for value in one)
+        if "WHERE index = ANY" in sql:
+            read.extend(parameters[0])
         return execute(sql, parameters, *rest)
 
     with connection.execute_wrapper(note):
         assert count_events(search(q="even").filters) == Count(301, is_exact=True)
     assert set(read) == set(range(512, 601))
+
+
+def test_payloads_that_are_looked_through_are_fetched_by_one_list(
+    database: None, owner_connection: psycopg.Connection[Any]
+) -> None:
+    make_events(256 * 20, """'{"note":"straw ' || n || '"}'""")
+    read_into_index()
+    owner_connection.execute("ANALYZE audit_event, audit_payload")
+    make_events(240, """'{"note":"straw ' || n || '"}'""")
+    advance()
+    loops: list[int] = []
+
+    def walk(node: dict[str, Any]) -> None:
+        if node.get("Relation Name") == "audit_payload":
+            loops.append(node["Actual Loops"])
+        for inner in node.get("Plans", ()):
+            walk(inner)
+
+    def note(execute: Any, sql: str, parameters: Any, many: bool, context: Any) -> Any:
+        if "e.at = ANY" in sql:
+            execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters, many, context)
+            walk(context["cursor"].fetchone()[0][0]["Plan"])
+        return execute(sql, parameters, many, context)
+
+    with connection.execute_wrapper(note):
+        assert len(find_events(search(q="straw 240", limit="200")).events) == 2
+    assert loops
+    assert set(loops) == {1}
 
 
 def test_the_index_leads_past_the_events_that_something_else_is_asked_of(database: None) -> None:
