@@ -83,6 +83,7 @@ def draw_bars(histogram: Histogram, links: Sequence[str], clock: Clock) -> dict[
     """The histogram for its template: columns, scale, axis, key, and how wide a bar is in words."""
     bars = histogram.bars
     highest = ceiling(max((bar.total for bar in bars), default=1))
+    highest += highest % 2  # half of it is a mark of the scale, and there are no half events
     step = WIDTH / len(bars)
     columns = [
         Column(
