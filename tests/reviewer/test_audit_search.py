@@ -305,9 +305,8 @@ def test_each_bar_links_to_its_time_and_the_bars_hold_every_event_once(auditor, 
 
 
 def test_the_scale_of_the_bars_has_whole_events(auditor):
-    for scale in (["2", "1", "0"], ["2", "1", "0"], ["4", "2", "0"], ["4", "2", "0"], ["6", "3", "0"]):
-        make_event(Kind.PLAN_VIEWED)
-        assert auditor.get("/audit/?kind=plan.viewed").context["histogram"]["scale"] == scale
+    make_event(Kind.PLAN_VIEWED)
+    assert auditor.get("/audit/?kind=plan.viewed").context["histogram"]["scale"] == ["2", "1", "0"]
 
 
 def test_bars_tell_ends_apart(auditor):
