@@ -11,7 +11,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -40,7 +40,7 @@ LOOKED_THROUGH: Final = 10_000
 UNPLACED: Final = 4096
 """Events that wait for their place and are looked through beside the index, at most."""
 LISTED: Final = 512
-"""Events that are counted by a list of their keys, at most: of more, to count them where they are costs less."""
+"""Events that are looked through by lists of their keys, at most: of more, one statement costs less."""
 WIDEST_STEP: Final = 8192
 WIDEST_SPAN: Final = 4096
 """Blocks that the index is asked for in one statement at most: as many as a part of it has."""
@@ -57,6 +57,8 @@ _ANY, _NOTHING = "\U0010ffff", "\x01"
 Place: TypeAlias = tuple[int, bool]
 """A place whose event may have all the words; and whether it has them, so that its payload need not be read."""
 
+_Looked: TypeAlias = dict[Filters, tuple[int, list[Place], bool]]
+_looked: ContextVar[_Looked | None] = ContextVar("looked", default=None)
 _deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
 
@@ -80,13 +82,21 @@ def select_places(filters: Filters, columns: str, places: Sequence[Place]) -> tu
     An array of one is expected to have few elements, so that each place's event is looked up by its key; and a payload
     is looked at only where the index does not tell.
     """
-    conditions, parameters = build_matching(filters)
+    sure = _select_at(filters, columns, [place for place, is_sure in places if is_sure], "true", [])
     words, patterns = build_words(filters.words)
     told = f"EXISTS (SELECT FROM (SELECT) AS o LEFT JOIN audit_payload p ON p.event_id = s.event_id WHERE {words})"
-    conditions += [f"(s.index <> ALL(%s::bigint[]) OR {told})", "s.index = ANY(ARRAY(SELECT unnest(%s::bigint[])))"]
-    parameters += [[place for place, is_sure in places if not is_sure], *patterns, [place for place, _ in places]]
+    doubtful = _select_at(filters, columns, [place for place, is_sure in places if not is_sure], told, patterns)
+    return f"{sure[0]} UNION ALL {doubtful[0]}", [*sure[1], *doubtful[1]]
+
+
+def _select_at(
+    filters: Filters, columns: str, places: list[int], condition: str, of_condition: list[Any]
+) -> tuple[str, list[Any]]:
+    conditions, parameters = build_matching(filters)
+    conditions += [condition, "s.index = ANY(ARRAY(SELECT unnest(%s::bigint[])))"]
     source = "audit_sequence s JOIN audit_event e ON e.at = s.at AND e.id = s.event_id"
-    return f"SELECT {columns} FROM {source} WHERE {' AND '.join(conditions)}", parameters
+    statement = f"SELECT {columns} FROM {source} WHERE {' AND '.join(conditions)}"
+    return statement, [*parameters, *of_condition, places]
 
 
 def select_beyond(filters: Filters, columns: str, size: int) -> tuple[str, list[Any]]:
@@ -104,30 +114,52 @@ def select_beyond(filters: Filters, columns: str, size: int) -> tuple[str, list[
 
 def select_newest(filters: Filters, columns: str) -> tuple[str, list[Any], bool]:
     """A SELECT of the newest that match, its parameters, and whether there may be more than it looks through."""
-    size = read_size()
-    places, is_cut = _newest_places(filters, size)
+    size, places, is_cut = _look_through(filters)
     statement, parameters = _select_both(filters, columns, places, size)
     return statement, parameters, is_cut
 
 
 def count_newest(filters: Filters) -> tuple[int, bool]:
     """How many select_newest() finds, and its sign. Where words are all that is asked, the index itself tells most."""
-    size = read_size()
-    places, is_cut = _newest_places(filters, size)
+    size, places, is_cut = _look_through(filters)
     read = [place for place in places if not place[1]] if filters == Filters(words=filters.words) else places
-    told = len(places) - len(read)
-    if len(read) <= LISTED:
-        told += len(_find_at(filters, "e.id", read)) if read else 0
-        statement, parameters = select_beyond(filters, "e.id", size)
-    else:
-        statement, parameters = _select_both(filters, "e.id", read, size)
-    ((found,),) = ask_django(f"SELECT count(*) FROM ({statement}) AS counted", parameters)
-    return told + found, is_cut
+    beyond, of_beyond = select_beyond(filters, "e.id", size)
+    ((found,),) = ask_django(f"SELECT count(*) FROM ({beyond}) AS counted", of_beyond)
+    return len(places) - len(read) + len(_match(filters, read)) + found, is_cut
 
 
-def _newest_places(filters: Filters, size: int) -> tuple[list[Place], bool]:
+def _match(filters: Filters, places: Sequence[Place]) -> Collection[int]:
+    """Those of the places whose events match."""
+    if len(places) > LISTED:
+        return {index for (index,) in ask_django(*select_places(filters, "s.index", places))}
+    return {index for index, _ in _find_at(filters, "e.id", places)} if places else ()
+
+
+@contextmanager
+def looking_once() -> Iterator[None]:
+    """What is asked inside about one search looks through its payloads once, and agrees on what there is."""
+    token = _looked.set({})
+    try:
+        yield
+    finally:
+        _looked.reset(token)
+
+
+def _look_through(filters: Filters) -> tuple[int, list[Place], bool]:
+    """The size of the tree, the newest places in it that may have what matches, and whether there may be more."""
+    looked = _looked.get()
+    if looked is not None and filters in looked:
+        return looked[filters]
+    size = read_size()
     places = list(islice(find_places(filters, below=size), LOOKED_THROUGH + 1))
-    return places[:LOOKED_THROUGH], len(places) > LOOKED_THROUGH
+    is_cut = len(places) > LOOKED_THROUGH
+    del places[LOOKED_THROUGH:]
+    if looked is not None:
+        doubtful = [place for place in places if not place[1]]
+        found = _match(filters, doubtful)
+        places = [(place, True) for place, is_sure in places if is_sure or place in found]
+        looked[filters] = size, places, is_cut
+    return size, places, is_cut
 
 
 def _select_both(filters: Filters, columns: str, places: Sequence[Place], size: int) -> tuple[str, list[Any]]:

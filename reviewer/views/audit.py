@@ -15,6 +15,7 @@ from audit.histogram import Histogram, draw_histogram
 from audit.kinds import Kind
 from audit.queries import Count, Page, SearchTooLongError, search_events
 from audit.windows import TakesTooLongError
+from audit.words import looking_once
 from reviewer import audit_presets
 from reviewer.access import actor_of, requires_role
 from reviewer.audit_drawing import draw_bars
@@ -42,13 +43,13 @@ def audit(request: HttpRequest) -> HttpResponse:
     try:
         search = parse_search(asked.lists(clock.now))
         search = Search(search.filters, "desc", PAGE, search.cursor)
-        found = search_events(reader=actor_of(request.user), search=search, via="page")
+        with looking_once():
+            found = search_events(reader=actor_of(request.user), search=search, via="page")
+            context |= _found(found, search.filters, asked, clock)
+            if not request.htmx:
+                context |= _around(search.filters, asked, clock)
     except (FilterError, SearchTooLongError) as error:
         status, context["problem"] = 422, str(error)
-    else:
-        context |= _found(found, search.filters, asked, clock)
-        if not request.htmx:
-            context |= _around(search.filters, asked, clock)
     context |= {
         "saved": SavedSearch.objects.filter(person=request.user).order_by("name", "pk"),
         "saved_name": asked.query and _suggest_name(asked),

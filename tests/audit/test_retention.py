@@ -144,7 +144,7 @@ def test_words_by_which_it_was_found_are_not_in_what_tells_of_an_erasure(databas
     assert not Payload.objects.filter(body__icontains="lena").exists()
 
 
-@pytest.mark.parametrize("asked", ["Müller", "MÜLLER", "müller", "Mü", "😀", 'a.(ü"\\\\'])
+@pytest.mark.parametrize("asked", ["Müller", "MÜLLER", "müller", "Mül", "😀", 'a.(ü"\\\\'])
 def test_an_erasure_finds_a_word_however_its_json_spelled_it(database: None, asked: str) -> None:
     text = 'Müller 😀 a.(ü"\\\\'
     escaped = json.dumps({"to": text})

@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from audit.erasure import find_erasable
 from audit.export import Request, begin_export
 from audit.facets import count_facets
 from audit.filters import Search, build_words, parse_search
+from audit.histogram import draw_histogram
 from audit.kinds import Kind
 from audit.proofs import advance, ask_django
 from audit.queries import Count, EventRow, count_events, find_events, get_event
@@ -152,6 +153,34 @@ def test_payloads_that_are_looked_through_are_fetched_by_one_list(
         assert len(find_events(search(q="straw 240", limit="200")).events) == 2
     assert loops
     assert set(loops) == {1}
+
+
+def test_what_is_asked_together_looks_through_the_payloads_once(database: None) -> None:
+    make_events(256, """'{"note":"x-y ' || n || '"}'""")
+    read_into_index()
+    make_event(data={"note": "x-y unread"})
+    filters = search(q="x-y").filters
+    looked_through: list[int] = []
+
+    def note(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
+        if "WHERE index = ANY" in sql:
+            looked_through.append(len(parameters[0]))
+        return execute(sql, parameters, *rest)
+
+    def ask() -> tuple[Count, int, int]:
+        count = count_events(filters)
+        kinds = count_facets(filters).values["kind"]
+        histogram = draw_histogram(filters, now=datetime.now(UTC) + timedelta(minutes=1))
+        assert histogram is not None
+        return count, sum(one.count for one in kinds), sum(bar.total for bar in histogram.bars)
+
+    expected = (Count(257, is_exact=True), 257, 257)
+    assert ask() == expected
+    with words.looking_once(), connection.execute_wrapper(note):
+        assert ask() == expected
+        make_event(data={"note": "x-y too late"})
+        assert ask()[1:] == (258, 258)
+    assert looked_through == [256]
 
 
 def test_the_index_leads_past_the_events_that_something_else_is_asked_of(database: None) -> None:
