@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 import msgspec
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import transaction
 
 from plans import clock, ending
 from plans.chronicle import target_actor
@@ -32,10 +32,8 @@ def apply_hosted(plan: Plan, attempt: Commit) -> None:
     try:
         with transaction.atomic():
             _apply_hosted(plan, attempt)
-    except InterfaceError:
-        raise
     except Exception as error:  # the operation's code is anybody's, and its writes are undone by the savepoint
-        if isinstance(error, DatabaseError) and (connection.connection is None or connection.connection.closed):
+        if operations.is_connection_lost(error):
             raise
         name = operations.name_of_failure(error)
         logger.error("hosted operation %s failed with %s", plan.operation, name)

@@ -20,7 +20,9 @@ from plans.errors import (
     Forbidden,
     Invalid,
     PlanIdTaken,
+    Refused,
     TooMany,
+    Unavailable,
     UnknownOperation,
     UnknownTarget,
 )
@@ -236,7 +238,8 @@ def dry_run(*, agent: Agent, operation: str, request: schema.DryRun) -> DryRunAn
     """Plan a hosted operation: read its inputs, say what it would write, and keep that promise on record.
 
     Writes nothing of the operation's own. Locks the agent, then the pending plans it supersedes. Not to be repeated
-    blindly: each call is a plan of its own, and with the same intent supersedes the one before.
+    blindly: each call is a plan of its own, and with the same intent supersedes the one before. Where the operation
+    fails nothing is recorded, and its error is told and logged by its class alone.
     """
     agent = lock_agent(agent.pk)
     at = clock.now()
@@ -246,13 +249,12 @@ def dry_run(*, agent: Agent, operation: str, request: schema.DryRun) -> DryRunAn
     target = None if hosted is None else agent.targets.filter(name=hosted.target, disabled_at=None).first()
     if hosted is None or target is None:
         raise UnknownOperation("No hosted operation of this name is registered for this agent.")
-    inputs = _hosted_inputs(hosted, request)
-    state = hosted.read(inputs, lock=False)
-    actions = hosted.plan(inputs, state)
-    if not actions:
-        raise CannotPlan("There is nothing to do: the plan would write nothing.")
-    touched = schema.action_targets(actions)
-    check_fence(agent.pk, target.pk, touched)
+    try:
+        with operations.guarded(operation, "asked for a dry run", passes=(Refused,)):
+            found = _ask(hosted, request)
+    except operations.OperationFailed as failed:
+        raise Unavailable(f"{failed} Nothing was planned.", retry_after_seconds=5) from None
+    check_fence(agent.pk, target.pk, found.touched)
     at = clock.now()
     draft = Draft(
         target=target.name,
@@ -260,23 +262,54 @@ def dry_run(*, agent: Agent, operation: str, request: schema.DryRun) -> DryRunAn
         task_id=request.task_id,
         plan_id=f"plan_{secrets.token_hex(8)}",
         token=f"pt_{secrets.token_urlsafe(32)}",
-        input_fingerprint=fingerprint({"operation": operation, "inputs": msgspec.to_builtins(inputs), "state": state}),
+        input_fingerprint=found.fingerprint,
         inputs=schema.text(request.inputs),
         inputs_hash=vault.inputs_hash(strict_json.loads(bytes(request.inputs))),
-        actions=operations.encode_actions(actions),
-        action_targets=touched,
+        actions=found.actions,
+        action_targets=found.touched,
         evidence="" if request.evidence is UNSET else schema.text(request.evidence),
         summary=_or_none(request.summary) or "",
         intent=_or_none(request.intent),
         replaces=_or_none(request.replaces),
-        planned_state=operations.dump(state),
-        approvals_of_operation=hosted.approvals(inputs, actions),
+        planned_state=found.state,
+        approvals_of_operation=found.people,
         created_at=at,
         expires_at=at + settings.PLAN_LIFETIME,
         data_hash=secrets.token_bytes(32),
     )
     known = feed_sql.look(draft.question(agent))._replace(at=at)
     return DryRunAnswer(_read(record_plan(agent, draft, known).pk), draft.token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a hosted operation says of a dry run, as it is kept."""
+
+    fingerprint: str
+    actions: str
+    touched: list[str]
+    state: str
+    people: int
+
+
+def _ask(hosted: operations.Operation, request: schema.DryRun) -> _Found:
+    """All that is asked of the operation's own code, which may raise anything; and no plan that could not be kept."""
+    inputs = _hosted_inputs(hosted, request)
+    state = hosted.read(inputs, lock=False)
+    actions = hosted.plan(inputs, state)
+    if not actions:
+        raise CannotPlan("There is nothing to do: the plan would write nothing.")
+    text = operations.encode_actions(actions)
+    strict_json.loads(text.encode())
+    if schema.check_actions(msgspec.Raw(text.encode()), "", has_intent=True)[1]:
+        raise ValueError("these are no actions of a plan")
+    return _Found(
+        fingerprint({"operation": hosted.name, "inputs": msgspec.to_builtins(inputs), "state": state}),
+        text,
+        schema.action_targets(actions),
+        operations.dump(state),
+        operations.people_asked(hosted, inputs, actions),
+    )
 
 
 def _hosted_inputs(hosted: operations.Operation, request: schema.DryRun) -> Any:

@@ -1,13 +1,11 @@
 """Policies in new versions, and the explicit decision that puts a pending plan under a newer one."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-from django.db import DatabaseError, InterfaceError, connection, transaction
-from psycopg.pq import TransactionStatus
+from django.db import transaction
 
 from audit.kinds import Kind
 from audit.recording import Actor, record
@@ -18,25 +16,13 @@ from plans.locks import LockTimeout, lock_plan
 from plans.models import Approval, Plan, Policy, Target
 from plans.states import State
 from plans.targets import operations
-
-logger = logging.getLogger(__name__)
+from plans.targets.operations import OperationFailed
 
 VOIDED = "policy-applied"
-MOST_STORED: Final = 32_767
-"""A plan can't be stored with more people to approve it than this, as an operation may say."""
-_SPOILED: Final = TransactionStatus.INERROR
 
 
 class PolicyError(Exception):
     """Why a policy is refused: one sentence."""
-
-
-class OperationFailed(Exception):
-    """An operation can't say how many people have to approve a plan. `operation` is its name."""
-
-    def __init__(self, operation: str) -> None:
-        super().__init__(f"The operation {operation} failed when it was asked how many people approve.")
-        self.operation = operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,23 +141,10 @@ def _ask_operation(plan: Plan) -> int | None:
     operation = operations.get_operation(plan.operation)
     if operation is None:
         return None
-    try:
+    # The page on which a policy is mended must not fall with the operation.
+    with operations.guarded(plan.operation, "asked how many people approve"):
         try:
             inputs = msgspec.json.decode(plan.inputs, type=operation.Inputs)
         except msgspec.ValidationError:
             return None
-        said = operation.approvals(inputs, operations.decode_actions(plan.actions))
-        if not isinstance(said, int) or not 0 <= said <= MOST_STORED:
-            raise ValueError("no number of people")
-        if connection.connection is not None and connection.connection.info.transaction_status == _SPOILED:
-            raise ValueError("an error of the database was passed over, and nothing can be read after it")
-    except InterfaceError:
-        raise
-    # Whatever it raises: its code is anybody's, and the page on which a policy is mended must not fall with it.
-    except Exception as error:
-        if isinstance(error, DatabaseError) and (connection.connection is None or connection.connection.closed):
-            raise
-        name = operations.name_of_failure(error)
-        logger.error("hosted operation %s failed with %s when asked how many people approve", plan.operation, name)
-        raise OperationFailed(plan.operation) from None
-    return int(said)
+        return operations.people_asked(operation, inputs, operations.decode_actions(plan.actions))

@@ -10,7 +10,8 @@ from django.db import connection
 from audit.windows import TakesTooLongError, patience
 from plans import policies
 from plans.models import Plan, Policy, Target
-from plans.policy_change import OperationFailed, approvals_under
+from plans.policy_change import approvals_under
+from plans.targets.operations import OperationFailed
 
 DAYS: Final = 7
 MOST: Final = 10_000

@@ -49,8 +49,12 @@ def _recheck_hosted(plan: Plan) -> Recheck:
     if operation is None:
         return Recheck(at, False, (), 0, Sentence("The operation is not registered any more."))
     planned: dict[str, Any] = msgspec.json.decode(plan.planned_state or "{}")
-    current = operation.read(msgspec.json.decode(plan.inputs, type=operation.Inputs), lock=False)
-    moved = _moved(operations.changed_fields(planned, current))
+    try:
+        with operations.guarded(plan.operation, "its inputs were read again"):
+            current = operation.read(msgspec.json.decode(plan.inputs, type=operation.Inputs), lock=False)
+            moved = _moved(operations.changed_fields(planned, current))
+    except operations.OperationFailed as failed:
+        return Recheck(at, False, (), 0, Sentence("The operation failed: %(name)s.", name=failed.name))
     count = sum(1 if fields is None else len(fields) for fields in planned.values())
     return Recheck(at, True, moved, count, "")
 

@@ -1,6 +1,8 @@
 """Hosted operations as tools for language models: what a model fills and what is sent, as JSON Schema. CONTRACT 5.3."""
 
+import functools
 import hashlib
+import logging
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
@@ -10,7 +12,9 @@ from msgspec import Meta
 
 from plans import schema
 from plans.models import Agent
-from plans.targets.operations import Operation, operations
+from plans.targets.operations import Operation, name_of_failure, operations
+
+logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 Shown = Annotated[dict[str, Any], Meta(description="A JSON Schema 2020-12 of a closed object.")]
@@ -54,17 +58,50 @@ class NotStrict(ValueError):
 
 
 def tools_for(agent: Agent) -> list[Tool]:
-    """The tools of every hosted operation that the agent may use, by operation. Reads only."""
+    """The tools of every hosted operation that the agent may use, by operation. Reads only.
+
+    One whose inputs no tool can hold has none, and once a line in the log: the others' tools are told all the same.
+    """
     targets = set(agent.targets.filter(disabled_at=None).values_list("name", flat=True))
-    return tools_of([operation for operation in operations() if operation.target in targets])
+    tools: list[Tool] = []
+    for operation, name in _named([one for one in operations() if one.target in targets]):
+        told, why = _try(operation, name)
+        tools += told
+        if why:
+            _warn(operation.name, why)
+    return tools
+
+
+def why_no_tools(operation: Operation) -> str:
+    """Why no tool can hold the operation's inputs: a sentence, or the class of an error; empty where one can."""
+    return _try(operation, operation.name)[1]
+
+
+def _try(operation: Operation, name: str) -> tuple[list[Tool], str]:
+    try:
+        return _both(operation, name), ""
+    except NotStrict as flaw:
+        return [], str(flaw)
+    except Exception as error:  # its code is anybody's
+        return [], f"{name_of_failure(error)}."
+
+
+@functools.cache
+def _warn(operation: str, why: str) -> None:
+    logger.warning("hosted operation %s has no tools: %s", operation, why)
 
 
 def tools_of(hosted: Sequence[Operation]) -> list[Tool]:
     """A dry-run and a commit tool of each. Raises `NotStrict` where an operation's `Inputs` is no closed object."""
-    tools: list[Tool] = []
-    for operation, name in zip(hosted, _names([one.name for one in hosted]), strict=True):
-        tools += [_dry_run(operation, name), _commit(operation, name)]
-    return tools
+    return [tool for operation, name in _named(hosted) for tool in _both(operation, name)]
+
+
+def _named(hosted: Sequence[Operation]) -> list[tuple[Operation, str]]:
+    return list(zip(hosted, _names([one.name for one in hosted]), strict=True))
+
+
+def _both(operation: Operation, name: str) -> list[Tool]:
+    return [_dry_run(operation, name), _commit(operation, name)]
 
 
 def _dry_run(operation: Operation, name: str) -> Tool:

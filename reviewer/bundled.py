@@ -37,7 +37,9 @@ POSTGRES_SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "jit": "off",
-    # Statements and their values hold secrets and personal data: the server's log repeats neither.
+    # Statements and their values hold secrets and personal data: the server's log repeats neither, nor the rows that
+    # an error's details quote.
+    "log_error_verbosity": "terse",
     "log_min_error_statement": "panic",
     "log_parameter_max_length": "0",
     "log_parameter_max_length_on_error": "0",

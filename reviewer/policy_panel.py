@@ -8,8 +8,8 @@ from django.utils.translation import ngettext
 
 from audit.windows import TakesTooLongError
 from plans.models import Policy, Target
-from plans.policy_change import OperationFailed
 from plans.policy_forecast import Forecast, forecast
+from plans.targets.operations import OperationFailed
 from reviewer import words
 from reviewer.admin_forms import PolicyForm
 

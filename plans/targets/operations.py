@@ -1,15 +1,23 @@
 """Hosted operations: writes that Plandesk itself plans and applies, on its own database connection."""
 
 import json
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final
 
 import msgspec
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError, connection
+from psycopg.pq import TransactionStatus
+
+logger = logging.getLogger(__name__)
 
 JsonValue = Any
 """str, int, bool, None, list or dict of these. Never a float: a fingerprint must not depend on its spelling."""
+
+MOST_PEOPLE: Final = 32_767
+"""A plan can't be stored with more people to approve it than this, as an operation may say."""
 
 Record = dict[str, JsonValue]
 State = dict[str, Record | None]
@@ -88,6 +96,58 @@ def name_of_failure(error: Exception) -> str:
     A message or a frame of foreign code may hold what it was given.
     """
     return type(error.__cause__ if isinstance(error, DatabaseError) and error.__cause__ else error).__name__
+
+
+class OperationFailed(Exception):
+    """An operation's own code raised what it may not. `operation` is its name, `name` the error's class."""
+
+    def __init__(self, operation: str, name: str) -> None:
+        super().__init__(f"The operation {operation} failed: {name}.")
+        self.operation, self.name = operation, name
+
+
+@contextmanager
+def guarded(operation: str, when: str, *, passes: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Run an operation's own code, which is anybody's: whatever it raises becomes `OperationFailed` and a line of the
+    log, which know its class alone. So does an error of the database that it passed over.
+
+    A lost connection is raised as it is, and so is what `passes`. What the code wrote is the caller's to undo.
+    """
+    try:
+        yield
+        if _is_spoiled():
+            raise ValueError("an error of the database was passed over, and nothing can be read after it")
+    except Exception as error:  # its code is anybody's
+        if isinstance(error, passes) or is_connection_lost(error):
+            raise
+        name = name_of_failure(error)
+        logger.error("hosted operation %s failed with %s when %s", operation, name, when)
+        raise OperationFailed(operation, name) from None
+
+
+def is_connection_lost(error: Exception) -> bool:
+    """Whether the error says that the database is gone, which is no fault of an operation."""
+    if isinstance(error, InterfaceError):
+        return True
+    return isinstance(error, DatabaseError) and (connection.connection is None or connection.connection.closed)
+
+
+def _is_spoiled() -> bool:
+    """Whether the transaction can only be rolled back."""
+    if connection.needs_rollback:
+        return True
+    return connection.connection is not None and connection.connection.info.transaction_status == _SPOILED
+
+
+_SPOILED: Final = TransactionStatus.INERROR
+
+
+def people_asked(operation: Operation, inputs: Any, actions: Sequence[Action]) -> int:
+    """How many people have to approve, as the operation says. Raises for what is no number that can be stored."""
+    said = operation.approvals(inputs, actions)
+    if not isinstance(said, int) or not 0 <= said <= MOST_PEOPLE:
+        raise ValueError("no number of people")
+    return int(said)
 
 
 def changed_fields(planned: State, current: State) -> list[dict[str, JsonValue]]:

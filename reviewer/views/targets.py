@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
-from plans import policy_change, probe, registry, roster
+from plans import policy_change, probe, registry, roster, tools
 from plans.models import Policy, Target
 from plans.policy_change import Application, PolicyError
 from plans.registry_rules import RegistryError
@@ -245,7 +245,11 @@ def _target_page(
         "created": clock.at(found.created_at),
         "disabled": clock.at(found.disabled_at),
         "where": None if found.is_hosted else registry.present_address(found),
-        "offered": [operation for operation in hosted.operations() if operation.target == found.name],
+        "offered": [
+            {"operation": operation, "why_no_tools": tools.why_no_tools(operation)}
+            for operation in hosted.operations()
+            if operation.target == found.name
+        ],
         "policies": [_policy(policy, clock) for policy in roster.find_policies(found)],
         "older": [
             {"plan": plan, "url": url_of(plan.agent.name, name, plan.plan_id), "expires": clock.at(plan.expires_at)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from audit.windows import TakesTooLongError
@@ -20,11 +20,11 @@ from plans.demo.models import Invoice
 from plans.demo.operations import RefundInvoice
 from plans.errors import DecisionRefused
 from plans.models import Approval, Plan, Policy, Target
-from plans.policy_change import OperationFailed
 from plans.policy_forecast import DAYS, Asked, Forecast, forecast
 from plans.review import approve_plan
 from plans.schema import shown_digest
 from plans.targets import operations
+from plans.targets.operations import OperationFailed
 from tests.hosted_plans import approve, make_billing_agent, plan_address, plan_refund
 from tests.makers import (
     MadeAgent,
@@ -277,15 +277,24 @@ def pass_an_error_over(self: Any, inputs: Any, actions: Any) -> int:
         return 1
 
 
+def break_off_inside(self: Any, inputs: Any, actions: Any) -> int:
+    try:
+        with transaction.atomic(savepoint=False):
+            fail(self, inputs, actions)
+    except KeyError:  # Django has given up the transaction
+        pass
+    return 1
+
+
 def no_number(said: Any) -> Any:
     return lambda self, inputs, actions: said
 
 
 FAILURES = {
     "raises": (fail, "KeyError"), "asks-wrongly": (ask_wrongly, "InvalidTextRepresentation"),
-    "passes-over": (pass_an_error_over, "ValueError"), "none": (no_number(None), "ValueError"),
-    "text": (no_number("2"), "ValueError"), "below-zero": (no_number(-1), "ValueError"),
-    "too-many": (no_number(2**15), "ValueError"),
+    "passes-over": (pass_an_error_over, "ValueError"), "breaks-off": (break_off_inside, "ValueError"),
+    "none": (no_number(None), "ValueError"), "text": (no_number("2"), "ValueError"),
+    "below-zero": (no_number(-1), "ValueError"), "too-many": (no_number(2**15), "ValueError"),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator
 
 from plans import registry, tools
 from plans.demo import seed
+from plans.demo.operations import RefundInvoice
 from plans.models import Target
 from plans.targets.operations import operations
 from tests.fixtures import Site
@@ -215,6 +216,29 @@ def test_inputs_that_no_strict_schema_can_say_are_refused(shape: type[msgspec.St
 def test_inputs_that_hold_themselves_are_refused() -> None:
     with pytest.raises(tools.NotStrict):
         tools.inlined(Loop)
+
+
+UNSPEAKABLE: dict[str, tuple[Any, str]] = {
+    "open": (Open, "An open object has no strict schema."),
+    "untyped": (Untyped, "A value of any type has no strict schema."),
+    "loop": (Loop, "Loop holds itself."),
+    "foreign": (msgspec.defstruct("Foreign", [("amount", complex)]), "TypeError."),
+}
+
+
+@pytest.mark.parametrize("kind", UNSPEAKABLE)
+def test_inputs_that_no_tool_can_hold_take_no_other_operations_tools_and_are_told_once(
+    kind: str, billing: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = make_agent(billing).agent
+    shape, why = UNSPEAKABLE[kind]
+    monkeypatch.setattr(RefundInvoice, "Inputs", shape)
+    tools._warn.cache_clear()
+    for _ in range(2):
+        assert [tool.name for tool in tools.tools_for(agent)] == ["address_update_dry_run", "address_update_commit"]
+    said = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "plans.tools"]
+    assert said == [("WARNING", f"hosted operation refund has no tools: {why}")]
+    assert {one.name: tools.why_no_tools(one) for one in operations()} == {"address.update": "", "refund": why}
 
 
 def test_tool_names_are_told_apart_whatever_operations_are_called() -> None:

@@ -3,8 +3,12 @@
 import os
 
 import pytest
+from django.db import DatabaseError
 
+from plans.demo.models import Customer
 from reviewer import bundled
+from tests.ground import Ground
+from tests.plans.demo.makers import make_customer
 
 GIB = 1024**3
 
@@ -27,3 +31,14 @@ def test_postgresql_s_cache_is_a_sixteenth_of_what_there_is(tmp_path, monkeypatc
     sizes = {"SC_PHYS_PAGES": memory // 4096, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     assert bundled._shared_buffers() == megabytes
+
+
+def test_postgresql_s_log_names_an_error_and_not_the_row(ground: Ground, database):
+    make_customer("sentinel-77c1")
+    log = ground.installation.log / "postgres.log"
+    size = log.stat().st_size
+    with pytest.raises(DatabaseError, match="sentinel-77c1"):
+        Customer.objects.create(customer_id="sentinel-77c1", name="Ada", email="a@example.com", address="1 Old Lane")
+    said = log.read_text()[size:]
+    assert 'duplicate key value violates unique constraint "demo_customer_pkey"' in said
+    assert "sentinel-77c1" not in said

@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from plans.demo.models import Customer, Invoice
+from plans.demo.operations import RefundInvoice
 from tests.hosted_plans import plan_refund
 from tests.makers import events_of, make_plan, make_target, reread
 from tests.reviewer.pages import approval, client_of, state_in, text_of, url_of
@@ -73,6 +74,24 @@ def test_a_target_that_says_nothing_is_said_and_not_taken_for_unchanged():
         text = text_of(part_of(plan))
     assert "Not known whether anything has changed" in text
     assert "Everything is read once more before writing." in text
+
+
+def test_an_operation_that_fails_is_said_by_its_class_and_approving_stays_possible(monkeypatch, caplog):
+    plan = plan_refund().plan
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("secret detail")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RefundInvoice, "read", fail)
+        part, page = part_of(plan), client_of().get(url_of(plan, "recheck"))
+    assert "The operation failed: KeyError." in text_of(part)
+    assert 'data-action="approve"' in page.content.decode()
+    for answer in (part, page):
+        assert answer.status_code == 200
+        assert "secret detail" not in answer.content.decode()
+    assert "secret detail" not in caplog.text
+    assert "still match" in text_of(part_of(plan))
 
 
 def test_without_scripts_the_link_shows_the_whole_page_with_what_was_read():

@@ -2,10 +2,12 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
-from plans import callbacks, clock, policy_change
+from plans import callbacks, clock, policy_change, registry
 from plans.chronicle import person_actor
+from plans.demo.operations import RefundInvoice
 from plans.models import Approval, Callback, Policy, Target, TargetAddress
 from tests.makers import events_of, make_agent, make_person, make_plan, make_target, policy_of, reread
 from tests.reviewer.pages import admin_and_client, approval, client_of, text_of, told_of, url_of
@@ -63,6 +65,16 @@ def test_hosted_targets_are_listed_with_their_operations_and_have_no_address():
     assert 'value="policy"' in page
     for do in ("address", "operations", "test"):
         assert f'name="do" value="{do}"' not in page
+
+
+def test_an_operation_without_tools_is_told_with_the_reason(monkeypatch):
+    registry.ensure_hosted_targets()
+    _, client = admin_and_client()
+    assert "no tools" not in text_of(client.get("/targets/billing/"))
+    shape = msgspec.defstruct("Inputs", [("labels", dict[str, str])], forbid_unknown_fields=True)
+    monkeypatch.setattr(RefundInvoice, "Inputs", shape)
+    said = text_of(client.get("/targets/billing/"))
+    assert said.count("Agents are told no tools for it: An open object has no strict schema.") == 1
 
 
 def test_a_new_address_withdraws_what_waits_and_new_credentials_do_not():

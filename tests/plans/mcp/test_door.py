@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from django.test import Client as DjangoClient
 from django.test import RequestFactory
 
 from plans import api, mcp_door, registry
+from plans.demo.operations import RefundInvoice
 from tests import makers
 from tests.fixtures import Site, start_site, stop_process
 from tests.ground import free_port
@@ -272,6 +274,27 @@ def test_a_fault_of_ours_is_no_result_and_says_nothing_of_itself(
     )
     assert (answer.status_code, answer.headers["Content-Type"]) == (503, "application/problem+json")
     assert "plan_write" not in answer.json() and "pt_secret" not in answer.content.decode()
+
+
+class _Open(msgspec.Struct, forbid_unknown_fields=True):
+    labels: dict[str, str]
+
+
+def test_an_operation_whose_inputs_no_tool_can_hold_takes_no_other_tool_away(
+    bot: makers.MadeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(sent: Any) -> Any:
+        headers = headers_for(sent, bot.api_key)
+        client = DjangoClient()
+        return call_apart(
+            lambda: client.post("/mcp", json.dumps(sent), content_type="application/json", headers=headers)
+        ).json()
+
+    whole = {tool["name"] for tool in ask(LIST)["result"]["tools"]}
+    monkeypatch.setattr(RefundInvoice, "Inputs", _Open)
+    assert {tool["name"] for tool in ask(LIST)["result"]["tools"]} == whole - {"refund_dry_run"}
+    assert ask(tool_call("address_update_dry_run", MOVE))["result"]["structuredContent"]["plan_id"]
+    assert ask(tool_call("refund_dry_run", MOVE))["error"]["message"] == "There is no tool 'refund_dry_run'."
 
 
 @pytest.mark.slow
