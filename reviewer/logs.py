@@ -6,6 +6,7 @@ import logging
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 import psycopg
@@ -38,6 +39,15 @@ class LineFormatter(logging.Formatter):
             if record.name != "celery.beat":  # its stack is the same at every tick while the broker is away
                 fields["traceback"] = " > ".join(_places(error))
         return " ".join(f"{name}={_quoted(value)}" for name, value in fields.items() if value)
+
+
+class DeliberateFilter(logging.Filter):
+    """Makes a warning of what Django calls an error: a 503, which says that a target or the database is away."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if getattr(record, "status_code", None) == HTTPStatus.SERVICE_UNAVAILABLE:
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+        return True
 
 
 def _message(record: logging.LogRecord, error: BaseException | None) -> str:

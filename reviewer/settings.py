@@ -229,13 +229,14 @@ CELERY_BROKER_URL = broker_url(REDIS_URL)
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
+    "filters": {"deliberate": {"()": "reviewer.logs.DeliberateFilter"}},
     "formatters": {"line": {"()": "reviewer.logs.LineFormatter"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": _env.text("LOG_LEVEL", "INFO").upper()},
     "loggers": {
         "django": {"handlers": [], "propagate": True, "level": "INFO"},
         "django.server": {"handlers": [], "propagate": True},
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["deliberate"]},
         # One line for each beat of a clock that beats every few seconds tells nothing.
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

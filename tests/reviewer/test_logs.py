@@ -7,6 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 from django.db import DatabaseError, connection
+from django.http import HttpResponse
+from django.test import RequestFactory
+from django.utils.log import log_response
 
 from plans.demo.models import Customer
 from reviewer.logs import LineFormatter
@@ -160,3 +163,11 @@ def test_a_task_of_an_event_loop_that_nobody_asked_says_its_type_alone(caplog):
 def test_a_record_whose_error_is_gone_is_a_line():
     record = logging.LogRecord("plans", logging.ERROR, __file__, 1, "it failed", (), (None, None, None))
     assert LineFormatter().format(record).endswith(' message="it failed"')
+
+
+@pytest.mark.parametrize(("status", "level"), [(503, "WARNING"), (500, "ERROR"), (502, "ERROR")])
+def test_that_a_target_is_away_is_no_error_of_the_desk(caplog, status, level):
+    request = RequestFactory().get("/plans/")
+    with caplog.at_level(logging.INFO, logger="django.request"):
+        log_response("%s: %s", "Away", request.path, response=HttpResponse(status=status), request=request)
+    assert [record.levelname for record in caplog.records] == [level]
