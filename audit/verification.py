@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from audit.ahead import read_ahead
+from audit.checking import NEVER_PROVEN, GrowingTree, Report, check_leaf, check_witnesses
 from audit.connections import one_snapshot, same_snapshot
 from audit.export_sql import SPAN
 from audit.kinds import Kind
@@ -22,7 +23,6 @@ from audit.proofs import Ask, count_pending, read_checkpoint, read_size
 from audit.recording import Actor, record
 from audit.signing import SignedState, SigningRefused, read_verifier
 from audit.tiles import TILE_WIDTH
-from audit.verify import NEVER_PROVEN, GrowingTree, Report, check_leaf, check_witnesses
 
 # Whole tiles at a time.
 CHUNK: Final = 16 * TILE_WIDTH

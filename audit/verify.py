@@ -1,7 +1,7 @@
 """`python -m audit.verify FILE`: what an evidence pack or a JSONL export proves, offline, without Django.
 
-An auditor who trusts nothing of ours reads this, `verify_pack`, `verify_export`, `closing`, `checking`, `notes` and
-`merkle`: there is no more to it.
+An auditor who trusts nothing of ours reads this, `verify_pack`, `verify_export`, `closing`, `checking`, `decided`,
+`notes` and `merkle`: there is no more to it.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from audit.checking import NEVER_PROVEN, GrowingTree, Report, check_leaf, check_witnesses
+from audit.checking import Report
 from audit.closing import Trust
 from audit.verify_export import verify_export
 from audit.verify_pack import verify_pack
@@ -73,8 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DAMAGED
     return UNPROVEN if report.covers == "nothing" else WHOLE
 
-
-__all__ = ["NEVER_PROVEN", "GrowingTree", "Report", "check_leaf", "check_witnesses", "main", "verify_file"]
 
 if __name__ == "__main__":
     sys.exit(main())

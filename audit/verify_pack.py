@@ -15,6 +15,7 @@ import msgspec
 
 from audit.checking import NEVER_PROVEN, NO_LEAF, OTHER_PAYLOAD, Report, read_leaf, spell, spell_some
 from audit.closing import Asked, Closing, Trust, check_signatures
+from audit.decided import Decisions
 from audit.merkle import ProofError, hash_leaf
 from audit.notes import NoteError, Verifier, check_proof
 
@@ -77,6 +78,7 @@ class _Pack:
         """Whether those are all."""
         self.opened: set[str] = set()
         """The files that were asked for, so that what is wrong with them was said."""
+        self.decisions = Decisions()
         self.bare = 0
         self.full = 0
         """Proven events without their payloads, and with them."""
@@ -184,6 +186,8 @@ class _Pack:
             raise _EventError(f"It is in the log, and not what the manifest asks for: {unmet}.")
         self.bare += event.payload is None
         self.full += event.payload is not None
+        if event.payload is not None:
+            self.decisions.take(event.index, read, event.payload)
 
     def _tell(self, asked: Asked, *, is_of_everything: bool) -> None:
         report, proven = self.report, self.full + self.bare
@@ -199,6 +203,7 @@ class _Pack:
                 f"What {self.bare} of the events said: the pack has no payloads of them. Their places stand. That they"
                 " were erased only the log can tell, where each erasure is an event."
             )
+        self.decisions.tell(report)
         if is_of_everything:
             if report.is_whole:
                 report.proven.append("These are all the events that the log held at the checkpoint.")

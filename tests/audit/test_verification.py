@@ -13,6 +13,7 @@ from django.test import Client
 from psycopg.errors import InsufficientPrivilege
 
 from audit.canonical import commit_to
+from audit.checking import GrowingTree, Report
 from audit.kinds import Kind
 from audit.merkle import hash_leaf
 from audit.notes import NoteError
@@ -21,7 +22,6 @@ from audit.recording import SYSTEM
 from audit.signing import read_signer
 from audit.tiles import TILE_WIDTH
 from audit.verification import verify_log
-from audit.verify import GrowingTree, Report
 from tests.audit.auditing import assert_problem, told
 from tests.audit.making import make_event
 from tests.audit.sequencing import sequence, sequencing
