@@ -291,8 +291,8 @@ EVENTS: Final = (
     parameter("actor", "query", "By this actor: its id, or `type:id`.", _filter),
     parameter("from", "query", "At or after this instant.", _instant),
     parameter("to", "query", "Before this instant.", _instant),
-    parameter("q", "query", f"At most {filters.MAX_WORDS} words. Each is the beginning of a word of the event, whatever the"
-              f" case; a number, or one of fewer than {filters.STEM} letters, is a whole one.", _filter),
+    parameter("q", "query", f"At most {filters.MAX_WORDS} words. Each is the beginning of a word of the event,"
+              f" in either case; a number, or one of fewer than {filters.STEM} letters, is a whole one.", _filter),
     parameter("preset", "query", "Only the answers to this question.", {"enum": [*presets.PRESETS]}),
     parameter(
         "order", "query", "Newest first, or `asc` for reading on where the last reading ended.",
