@@ -13,6 +13,7 @@ from django.utils.log import log_response
 
 from plans.demo.models import Customer
 from reviewer.logs import LineFormatter
+from tests.loops import run_apart
 
 SECRET = "secret detail"
 
@@ -153,7 +154,7 @@ def test_a_task_of_an_event_loop_that_nobody_asked_says_its_type_alone(caplog):
         )
         asyncio.get_running_loop().call_exception_handler({"message": "Task was destroyed", "task": SECRET})
 
-    asyncio.run(main())
+    run_apart(main())
     lines = [LineFormatter().format(record) for record in caplog.records]
     assert SECRET not in "".join(lines)
     assert ' message="Task exception was never retrieved" error=KeyError ' in lines[0]
