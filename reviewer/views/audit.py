@@ -44,10 +44,10 @@ def audit(request: HttpRequest) -> HttpResponse:
         search = parse_search(asked.lists(clock.now))
         search = Search(search.filters, "desc", PAGE, search.cursor)
         with looking_once():
+            # Before the reading is an event, so that what stands around the list counts what the list does.
+            around = {} if request.htmx else _around(search.filters, asked, clock)
             found = search_events(reader=actor_of(request.user), search=search, via="page")
-            context |= _found(found, search.filters, asked, clock)
-            if not request.htmx:
-                context |= _around(search.filters, asked, clock)
+            context |= _found(found, search.filters, asked, clock) | around
     except (FilterError, SearchTooLongError) as error:
         status, context["problem"] = 422, str(error)
     context |= {

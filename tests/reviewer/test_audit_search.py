@@ -143,6 +143,15 @@ def test_what_looks_like_a_filter_and_is_none_is_said_to_be_a_word(auditor):
         assert "is no filter" not in text_of(auditor.get("/audit/", {"q": q}, follow=True))
 
 
+def test_list_facets_and_bars_count_the_same_events_and_none_the_reading_itself(auditor):
+    for query in ("", "?kind=audit.read", "?q=needle"):
+        auditor.get(f"/audit/{query}")
+        found = auditor.get(f"/audit/{query}").context
+        kinds = next(values for name, _, values, _ in found["facets"]["groups"] if name == "kind")
+        drawn = sum(int(n) for column in found["histogram"]["columns"] for n in re.findall(r"(\d+) [a-z]", column.label))
+        assert found["count"].value == len(found["events"]) == sum(int(count) for _, count, _, _ in kinds) == drawn
+
+
 def test_that_searches_are_found_by_their_words_is_said_where_some_are(auditor):
     make_event(data={"note": "needle"})
     sentence = "Searches are events too"
