@@ -1,10 +1,11 @@
 """The log sent on by signed webhook: at least once, in the order of places, each destination at its own pace."""
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
@@ -29,13 +30,21 @@ MAX_BYTES: Final = 1024 * 1024
 TIMEOUT: Final = timedelta(seconds=15)
 LEASE: Final = timedelta(minutes=1)
 RUN_FOR: Final = 20.0
-"""Seconds of a turn, after which no destination gets another delivery: those that came due meanwhile have waited."""
+"""Seconds after which a destination gets no other delivery for now: those that came due meanwhile have waited."""
 AT_ONCE: Final = 8
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600))
 """How long to wait after each failure in a row; the last one repeats, for ever: nothing is left out."""
 
-# One thread of a worker waits for destinations, however slow they are: the others keep the plans going.
+PATIENCE: Final = 4.0
+"""Seconds that a turn waits for its destinations: less than from one turn to the next."""
+
+logger = logging.getLogger(__name__)
+
+# One thread of a worker waits for destinations, and no longer than that: the others keep the plans going.
 _at_work = threading.Lock()
+_threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="stream")
+_busy: set[Future[int]] = set()
+"""The threads' work that had not ended when it was last looked at, by whoever holds the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +62,33 @@ def lag_of(stream: Stream) -> Lag:
 
 
 def send_due() -> int:
-    """One turn: each destination that is due, in a thread of its own; returns how many deliveries were taken.
+    """One turn: each destination that is due, in a thread of its own; returns how many deliveries were taken in it.
 
-    One turn of a process at a time, which begins no delivery after 20 s. Each is leased by one conditional update, so
-    that workers share them and none is sent to by two; who dies leaves a lease that ends. A destination that hangs
-    holds its own thread alone. No transaction is open during a call.
+    One turn of a process at a time. It ends after PATIENCE: a destination that takes longer goes on in its thread, up
+    to RUN_FOR and one delivery more, and later turns serve the others meanwhile. Each is leased by one conditional
+    update, so that workers share them and none is sent to by two; who dies leaves a lease that ends. No transaction is
+    open during a call.
     """
     if not _at_work.acquire(blocking=False):
         return 0
     try:
+        _busy.difference_update([sending for sending in _busy if sending.done()])
         advance()
-        leased: list[int] = []
-        while len(leased) < AT_ONCE and (pk := _lease()) is not None:
-            leased.append(pk)
-        if not leased:
-            return 0
-        with ThreadPoolExecutor(len(leased)) as pool:
-            return sum(pool.map(_send_all, leased, [time.monotonic() + RUN_FOR] * len(leased)))
+        begun: list[Future[int]] = []
+        while len(_busy) < AT_ONCE and (pk := _lease()) is not None:
+            begun.append(_threads.submit(_send_all, pk, time.monotonic() + RUN_FOR))
+            _busy.add(begun[-1])
+        done, late = wait(begun, PATIENCE)
+        for sending in late:
+            sending.add_done_callback(_tell_failure)
+        return sum(sending.result() for sending in done)
     finally:
         _at_work.release()
+
+
+def _tell_failure(sending: Future[int]) -> None:
+    if (error := sending.exception()) is not None:
+        logger.error("a stream's destination was not served", exc_info=error)
 
 
 def _lease() -> int | None:
