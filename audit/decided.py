@@ -69,8 +69,8 @@ class Decisions:
             )
         if open_:
             report.not_proven.append(
-                f"What {open_} decision{'s were' if open_ > 1 else ' was'} on: events of the plan are not in the pack,"
-                " or plan.received is of a time when it did not hold all of it."
+                f"What {open_} decision{'s were' if open_ > 1 else ' was'} on: the pack has not all events of the plan"
+                " with their payloads, or plan.received is of a time when it did not hold all of it."
             )
 
 

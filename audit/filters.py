@@ -240,7 +240,8 @@ _LETTERS: Final = f"lower(regexp_replace({_TOLD}, '{_ESCAPED}', ' ', 'g'))"
 
 
 def _build_word(word: str) -> tuple[str, list[Any]]:
-    spelled = re.sub(_ESCAPED, " ", json.dumps(word, ensure_ascii=False)[1:-1])
+    escaped = json.dumps(word, ensure_ascii=False)[1:-1]
+    spelled = re.sub(_ESCAPED, " ", escaped)
     before = "(?<![[:alnum:]])" if spelled[0].isalnum() else ""
     behind = "(?![[:alnum:]])" if spelled[-1].isalnum() and not may_go_on(find_last_run(spelled)) else ""
     pattern = f"{before}(?:{'|'.join(_spell_ways(spelled))}){behind}"
@@ -248,6 +249,11 @@ def _build_word(word: str) -> tuple[str, list[Any]]:
     if runs := re.findall(r"[0-9A-Za-z]+", spelled):
         # Most events have it not, and ILIKE tells so sooner.
         condition, parameters = f"({_TOLD} ILIKE %s AND {condition})", [f"%{max(runs, key=len)}%", pattern]
+    if escaped != spelled:
+        # A quotation mark or a backslash was taken for a blank, as in the text: that it is one, the text itself tells.
+        first = r"(?<!\\)(?:\\\\)*" if escaped[0] == "\\" else ""  # not the second half of an escaped backslash
+        told = f"{first}(?:{'|'.join(_spell_ways(escaped))})"
+        condition, parameters = f"({condition} AND {_TOLD} ~* %s)", [*parameters, told]
     return condition, parameters
 
 

@@ -85,19 +85,17 @@ def _erase(options: Mapping[str, Any], actor: Actor) -> Answer:
         found = erase(filters, ids, fingerprint=options["confirm"], reason=options["reason"], actor=actor)
     else:
         found = find_erasable(filters, ids)
-    document = {
-        "payloads": len(found.ids),
-        "kinds": dict(found.kinds),
-        "kept": dict(found.kept),
-        "copies": found.copies,
-    }
-    return (
-        {"erased": is_done, **document, "fingerprint": found.fingerprint},
-        f"{len(found.ids)} payloads erased.{_told_copies(found.copies)}{_told(found.kept)}"
-        if is_done
-        else f"{len(found.ids)} payloads would be erased.{_told(found.kept)}\n"
-        f"To erase exactly these: the same command with --reason WHY --confirm {found.fingerprint}",
-    )
+    document = {"payloads": len(found.ids), "kinds": dict(found.kinds), "kept": dict(found.kept)}
+    if is_done:
+        document["copies"] = found.copies
+        text = f"{len(found.ids)} payloads erased.{_told_copies(found.copies)}{_told(found.kept)}"
+    else:
+        text = "\n".join([
+            f"{len(found.ids)} payloads would be erased, and every export that is kept with them.{_told(found.kept)}",
+            *(f"  {kind}: {count}" for kind, count in sorted(found.kinds.items())),
+            f"To erase exactly these: the same command with --reason WHY --confirm {found.fingerprint}",
+        ])  # fmt: skip
+    return {"erased": is_done, **document, "fingerprint": found.fingerprint}, text
 
 
 def _dispose(options: Mapping[str, Any], actor: Actor) -> Answer:

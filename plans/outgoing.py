@@ -73,6 +73,11 @@ def exchange(
     common = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
     try:
         return _converse(connection, method, path, body, {**common, **headers})
+    except NoAnswer:
+        if time.monotonic() < deadline:
+            raise
+        seconds = int(timeout.total_seconds())
+        raise NoAnswer(Sentence("No whole answer within %(seconds)d s.", seconds=seconds)) from None
     finally:
         cut.cancel()
         connection.close()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -157,6 +158,14 @@ def test_a_destination_that_hangs_or_is_slow_blocks_no_other(
     assert sink.places() == list(range(len(sink.places())))
 
 
+def test_of_a_destination_that_hangs_it_is_said_how_long_it_had(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "TIMEOUT", timedelta(seconds=1))
+    stream_to(sink)
+    sink.gate.clear()
+    assert send_due() == 0
+    assert kept(Stream.objects.get().last_error) == "No whole answer within 1 s."
+
+
 def test_a_worker_that_dies_before_it_notes_a_delivery_sends_it_again(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +255,7 @@ def test_slow_destinations_take_one_thread_of_a_worker_and_a_turn_ends(
     for _ in range(4):
         make_event()
     sink.gate.clear()
+    monkeypatch.setattr(sending, "AT_ONCE", 1)  # that turn has its one, and looks for no other
     turn = threading.Thread(target=send_due)
     turn.start()
     try:
@@ -257,6 +267,7 @@ def test_slow_destinations_take_one_thread_of_a_worker_and_a_turn_ends(
         sink.gate.set()
         turn.join()
     settle()
+    monkeypatch.setattr(sending, "AT_ONCE", 8)
     monkeypatch.setattr(sending, "RUN_FOR", 0.0)
     assert send_due() == 2, "one delivery each, and the turn is over"
     assert other.places() == [0]

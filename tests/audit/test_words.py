@@ -296,6 +296,18 @@ def find_in_payloads(q: str) -> set[int]:
     return {index for (index,) in rows}
 
 
+def test_a_quotation_mark_and_a_backslash_are_no_blanks(database: None) -> None:
+    texts = ["foo9 bar9", "foo9\\bar9", 'foo9"bar9', "foo9\nbar9", "foo9 \\", "é foo9"]
+    made = {text: make_event(data={"note": text}, agent="bulk").id for text in texts}
+    for q, found in {
+        "foo9\\bar9": ["foo9\\bar9"], 'foo9"bar9': ['foo9"bar9'], "\\": ["foo9\\bar9", "foo9 \\"], '"': ['foo9"bar9'],
+        "foo9\\": ["foo9\\bar9"], '9"b': [], 'é"': [], "foo9": texts,
+    }.items():  # fmt: skip
+        for filters in (search(q=q).filters, search(q=q, agent="bulk").filters):
+            assert {event.id for event in find_events(Search(filters)).events} == {made[text] for text in found}, q
+        assert {str(one) for one in find_erasable(search(q=q).filters).ids} <= {made[text] for text in found}, q
+
+
 def test_every_door_means_the_same_by_a_word(database: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages through the index and without it, counts, exports and erasures, of parts of what events say."""
     chance = random.Random(20261204)

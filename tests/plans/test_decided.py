@@ -23,7 +23,7 @@ from tests.stub_target import StubTarget
 pytestmark = pytest.mark.usefixtures("database")
 
 GOOD = "decision on what had been planned: the digest, made anew from plan.received."
-OPEN = "What 1 decision was on: events of the plan are not in the pack"
+OPEN = "What 1 decision was on: the pack has not all events of the plan with their payloads"
 
 
 def verify(folder: Path, **query: str) -> Report:
