@@ -22,6 +22,9 @@ from plans.schema import FedPlan
 from plans.states import AbandonReason, State
 from plans.targets.base import Change
 
+SOON = timedelta(seconds=3)
+"""The lifetime of a plan that a test waits to see expire: enough to make a few of them on a busy machine."""
+
 _numbers = itertools.count(1)
 
 

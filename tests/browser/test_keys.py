@@ -91,6 +91,7 @@ def test_the_theme_is_kept_by_the_server_and_nothing_typed_is_lost(desk, reviewe
 def test_from_signing_in_to_a_written_plan_by_keyboard_alone(page, reviewer, stub_target):
     plan = make_plan(target=make_target(base_url=stub_target.base_url))
     page.goto("/")
+    page.wait_for_selector("#id_login:focus")  # a person waits for the caret too
     page.keyboard.type(reviewer.email)
     page.keyboard.press("Tab")
     page.keyboard.type(PASSWORD)

@@ -2,12 +2,13 @@
 
 import pytest
 
-from plans import schema
+from plans import clock, schema
 from plans.errors import DecisionRefused
 from plans.models import Approval, Fence, Plan
 from plans.review import approve_plan
 from plans.states import State
-from tests.makers import events_of, feed_data, make_agent, make_person, make_plan, make_target, receive, reread
+from tests.makers import SOON, events_of, feed_data, make_agent, make_person, make_plan, make_target, receive, reread
+from tests.racing import wait_until
 from tests.stub_behaviour import (
     Answer,
     Commit,
@@ -251,12 +252,9 @@ def test_an_echoed_token_is_not_kept(stub_target):
 
 
 def test_at_or_past_expiry_nothing_is_sent(stub_target):
-    import datetime
-    import time
-
-    plan = plan_at(stub_target, lifetime=datetime.timedelta(milliseconds=300))
+    plan = plan_at(stub_target, lifetime=SOON)
     digest = schema.shown_digest(plan)
-    time.sleep(0.35)
+    wait_until(lambda: clock.now() >= plan.expires_at)
     with pytest.raises(DecisionRefused) as refused:
         approve_plan(plan_pk=plan.pk, person=make_person("reviewer"), seen_digest=digest)
     assert refused.value.status == 410

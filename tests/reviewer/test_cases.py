@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from datetime import UTC, datetime, timedelta
 from html import escape, unescape
 
@@ -20,7 +19,8 @@ from plans.review import approve_plan
 from reviewer.celery import app
 from reviewer.moments import Clock
 from reviewer.people import create_token
-from tests.makers import make_agent, make_person, make_plan, make_target, reread
+from tests.makers import SOON, make_agent, make_person, make_plan, make_target, reread
+from tests.racing import wait_until
 from tests.reviewer.pages import approval, client_of, url_of
 from tests.stub_behaviour import DropAfterReading, conflict
 
@@ -179,9 +179,9 @@ def test_l120_a_plan_and_its_events_cannot_be_deleted():
 
 
 def test_l122_a_sweep_over_three_plans_leaves_three_events_each():
-    soon = format_instant_exact(clock.now() + timedelta(milliseconds=700))
+    soon = format_instant_exact(clock.now() + SOON)
     plans = [make_plan(plan={"expires_at": soon}) for _ in range(3)]
-    time.sleep(1)
+    wait_until(lambda: clock.now() >= plans[0].expires_at)
     assert expire_due() == 3
     told = Event.objects.filter(kind__in=["plan.expired", "plan.abandoned"]).values_list("plan_id", "kind")
     assert sorted(told) == sorted((plan.plan_id, kind) for plan in plans for kind in ("plan.abandoned", "plan.expired"))

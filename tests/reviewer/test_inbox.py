@@ -12,7 +12,7 @@ from plans.chronicle import target_actor, tell
 from plans.queries import find_inbox
 from reviewer import presence
 from reviewer.models import Looking
-from tests.makers import make_agent, make_person, make_plan, make_target
+from tests.makers import SOON, make_agent, make_person, make_plan, make_target
 from tests.reviewer.pages import approval, client_of, text_of, url_of
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -133,7 +133,7 @@ def test_the_poll_tells_of_new_plans_and_of_rows_that_changed_and_moves_nothing(
 
 
 def test_an_expired_plan_is_gone_from_the_list_though_no_sweep_has_run():
-    plan = make_plan(lifetime=timedelta(milliseconds=300))
+    plan = make_plan(lifetime=SOON)
     while clock.now() < plan.expires_at:
         pass
     assert plan.plan_id not in text_of(client_of().get("/"))

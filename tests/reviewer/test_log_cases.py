@@ -1,7 +1,6 @@
 """Cases of the log from the field, walked through the doors that people and the clock really use."""
 
 import json
-from datetime import timedelta
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -17,7 +16,7 @@ from plans.instants import format_instant_exact
 from plans.review import reject_plan
 from plans.schema import shown_digest
 from tests.audit.sequencing import sequence
-from tests.makers import events_of, make_agent, make_person, make_plan, make_target, reread
+from tests.makers import SOON, events_of, make_agent, make_person, make_plan, make_target, reread
 from tests.racing import at_once, wait_until
 from tests.reviewer.pages import admin_and_client, approval, client_of, url_of
 from tests.reviewer.test_signin import Visitor
@@ -55,7 +54,7 @@ def test_l121_of_a_hundred_interleaved_decisions_each_is_its_sessions_and_the_sw
     target = make_target()
     made = make_agent(target)
     plans = [make_plan(made=made, target=target) for _ in range(100)]
-    soon = format_instant_exact(clock.now() + timedelta(milliseconds=300))
+    soon = format_instant_exact(clock.now() + SOON)
     late = make_plan(made=made, target=target, plan={"expires_at": soon})
     shares = {person: plans[place::2] for place, person in enumerate(reviewers)}
 
@@ -82,7 +81,7 @@ def test_l122_a_sweep_over_three_and_an_admins_hand_on_three_leave_exactly_six_e
     made = make_agent(target)
     chosen = [make_plan(made=made, target=target) for _ in range(3)]
     client.post("/targets/ledger/", {"do": "policy", "approvals": "2"})
-    soon = format_instant_exact(clock.now() + timedelta(milliseconds=500))
+    soon = format_instant_exact(clock.now() + SOON)
     due = [make_plan(made=made, target=target, plan={"expires_at": soon}) for _ in range(3)]
     client.post("/targets/ledger/", {"do": "apply", "plan": [plan.pk for plan in chosen]})
     wait_until(lambda: expire_due() or all(reread(plan).state == "abandoned" for plan in due))
@@ -98,7 +97,7 @@ def test_l123_each_decision_that_was_refused_leaves_one_event_and_no_word_of_a_c
     mine, others = make_agent(target, owner=owner), make_agent(target)
     own = make_plan(made=mine, target=target)
     rejected = make_plan("rejected", made=others, target=target)
-    soon = format_instant_exact(clock.now() + timedelta(milliseconds=200))
+    soon = format_instant_exact(clock.now() + SOON)
     late = make_plan(made=others, target=target, plan={"expires_at": soon})
     forms = {plan.pk: approval(plan) for plan in (own, rejected, late)}
     wait_until(lambda: clock.now() >= late.expires_at)

@@ -2,14 +2,13 @@
 
 import json
 import re
-from datetime import timedelta
 
 import pytest
 
 from plans import clock
 from plans.models import Approval, Plan
 from plans.states import AbandonReason, State
-from tests.makers import feed_data, make_agent, make_person, make_plan, make_target, policy_of, receive, reread
+from tests.makers import SOON, feed_data, make_agent, make_person, make_plan, make_target, policy_of, receive, reread
 from tests.reviewer.pages import approval, client_of, state_in, text_of, url_of
 from tests.stub_behaviour import Commit, DropAfterApplying, conflict, problem
 from tests.stub_target import refusing_url
@@ -240,7 +239,7 @@ def test_v102_a_stale_approval_is_409_names_who_decided_and_leaves_no_form(stub_
 
 
 def test_an_expired_plan_is_410_and_its_page_says_so_without_a_form(stub_target):
-    plan = plan_at(stub_target, lifetime=timedelta(milliseconds=400))
+    plan = plan_at(stub_target, lifetime=SOON)
     posted = approval(plan)
     while clock.now() < plan.expires_at:
         pass
